@@ -13,7 +13,6 @@ use windlass_types::{Phase, PodExt, PodFullName, PodUid, SharedPod, Timestamp, l
 
 use super::{LocalStatus, StatusConflict, can_be_deleted, merge_status, status_patch, uid_of};
 use crate::mirror::{Cluster, MirrorPlan, mirror_plan, mirrors};
-use crate::status::pod_sizes::RESIZE_IN_PROGRESS;
 use windlass_units::hash::fnv1a_64;
 
 /// Back-off after the first failure; it doubles.
@@ -28,9 +27,6 @@ const MAX_REPEAT_INTERVAL: Duration = Duration::from_secs(300);
 /// Time after all sources are ready until a mirror pod without a static pod is orphaned. The status
 /// of a static pod appears within milliseconds.
 const ORPHAN_DELAY: Duration = Duration::from_secs(5);
-/// Time for which a resize in progress without an error is not reported. A resize takes 20 ms, 100 at
-/// once less than a second: most report only their result, in one patch instead of two.
-const RESIZE_REPORT_DELAY: Duration = Duration::from_secs(1);
 /// Time during which the watch may report an older object than the last response. Later the API
 /// server may have been restored from a backup.
 const STALE_WATCH_WINDOW: Duration = Duration::from_secs(30);
@@ -188,8 +184,6 @@ pub struct StatusSync {
     due_since: Option<Timestamp>,
     /// When a mirror pod appeared without a static pod.
     orphan_since: Option<Timestamp>,
-    /// When a resize began that is not in the API status.
-    resize_since: Option<Timestamp>,
     status_conflict: Option<StatusConflict>,
     in_flight: Option<Call>,
     failures: u32,
@@ -222,7 +216,6 @@ impl StatusSync {
             due: None,
             due_since: None,
             orphan_since: None,
-            resize_since: None,
             status_conflict: None,
             in_flight: None,
             failures: 0,
@@ -448,8 +441,8 @@ impl StatusSync {
     fn derive(&mut self, now: Timestamp) {
         self.status_conflict = None;
         self.due = match self.role {
-            Role::Pod => self.due_for_pod(now),
-            Role::Mirror => self.due_for_mirror(now),
+            Role::Pod => self.due_for_pod(),
+            Role::Mirror => self.due_for_mirror(),
         };
         // a static pod that was never in the store may still appear
         let orphan = self.role == Role::Mirror && self.local.is_none() && self.local_at.is_none();
@@ -462,16 +455,16 @@ impl StatusSync {
         }
     }
 
-    fn due_for_pod(&mut self, now: Timestamp) -> Option<(Call, Priority)> {
+    fn due_for_pod(&mut self) -> Option<(Call, Priority)> {
         let (local, object) = (self.local.clone()?, self.object.clone()?);
-        if let Some(patch) = self.status(&local, &object, now) {
+        if let Some(patch) = self.status(&local, &object) {
             return Some(patch);
         }
         can_be_deleted(&object, &local)
             .then(|| (Call::Delete(uid_of(&object)), Priority::FreesResources))
     }
 
-    fn due_for_mirror(&mut self, now: Timestamp) -> Option<(Call, Priority)> {
+    fn due_for_mirror(&mut self) -> Option<(Call, Priority)> {
         let mirror = self.object.clone();
         match mirror_plan(self.local.as_ref(), mirror.as_deref(), &self.cluster) {
             MirrorPlan::Create(pod) => Some((
@@ -484,18 +477,13 @@ impl StatusSync {
             MirrorPlan::Nothing => {
                 let (local, mirror) = (self.local.clone()?, mirror?);
                 mirrors(&mirror, &local.pod)
-                    .then(|| self.status(&local, &mirror, now))
+                    .then(|| self.status(&local, &mirror))
                     .flatten()
             }
         }
     }
 
-    fn status(
-        &mut self,
-        local: &LocalStatus,
-        object: &SharedPod,
-        now: Timestamp,
-    ) -> Option<(Call, Priority)> {
+    fn status(&mut self, local: &LocalStatus, object: &SharedPod) -> Option<(Call, Priority)> {
         if !local.observed {
             return None;
         }
@@ -503,12 +491,8 @@ impl StatusSync {
         let api = object.status.as_ref().unwrap_or(&empty);
         match merge_status(api, local, self.local_at.unwrap_or_default()) {
             Ok(merged) => {
-                let priority = priority(api, &merged);
-                if self.holds_resize(api, &merged, now) && priority == Priority::Informational {
-                    return None;
-                }
                 let patch = status_patch(object, &merged)?;
-                Some((Call::Patch(patch), priority))
+                Some((Call::Patch(patch), priority(api, &merged)))
             }
             Err(conflict) => {
                 self.status_conflict = Some(conflict);
@@ -517,25 +501,12 @@ impl StatusSync {
         }
     }
 
-    /// True while the begin of a resize is not reported.
-    fn holds_resize(&mut self, api: &PodStatus, merged: &PodStatus, now: Timestamp) -> bool {
-        let begins = is_resizing(merged) && !is_resizing(api);
-        self.resize_since = begins.then(|| self.resize_since.unwrap_or(now));
-        self.resize_report(now).is_some()
-    }
-
-    /// When the begin of a resize is reported, unless it is due.
-    fn resize_report(&self, now: Timestamp) -> Option<Timestamp> {
-        let at = later(self.resize_since?, RESIZE_REPORT_DELAY);
-        is_ahead(at, RESIZE_REPORT_DELAY, now).then_some(at)
-    }
-
     fn next(&self, now: Timestamp) -> Next {
         if self.in_flight.is_some() {
             return Next::Idle;
         }
         let Some((call, priority)) = &self.due else {
-            return self.resize_report(now).map_or(Next::Idle, Next::Wait);
+            return Next::Idle;
         };
         let repeat = self.last.as_ref().filter(|last| last.call == *call);
         let repeat = repeat.map(|last| (later(last.at, last.repeat_after), last.repeat_after));
@@ -555,12 +526,6 @@ impl StatusSync {
 /// True before the end of a wait. A clock that was set back does not extend it.
 fn is_ahead(at: Timestamp, delay: Duration, now: Timestamp) -> bool {
     at > now && at <= later(now, delay)
-}
-
-/// True for a status with a resize in progress that has not failed.
-fn is_resizing(status: &PodStatus) -> bool {
-    let mut conditions = status.conditions.iter().flatten();
-    conditions.any(|c| c.type_ == RESIZE_IN_PROGRESS && c.reason.is_none())
 }
 
 fn priority(api: &PodStatus, merged: &PodStatus) -> Priority {

@@ -263,7 +263,7 @@ fn status_patches(sim: &NodeSim, pod: &str) -> usize {
 }
 
 #[test]
-fn short_resize_is_one_status_patch_and_one_call() {
+fn short_resize_is_two_status_patches_and_one_call() {
     on_a_node_with_cgroups(2110, async |sim, tree| {
         let uid = running(sim, sized("web", (100, 50))).await;
         // as containerd before 2.0
@@ -287,7 +287,8 @@ fn short_resize_is_one_status_patch_and_one_call() {
             let amounts = format!(r#"{{"cpu":"{cpu}m","memory":"50Mi"}}"#);
             let amounts = format!("{amounts} {amounts} {amounts}");
             assert_eq!(reported(sim, "web", "app"), amounts);
-            assert_eq!((status_patches(sim, "web"), updates(sim, "web")), (1, 1));
+            // its begin and its end
+            assert_eq!((status_patches(sim, "web"), updates(sim, "web")), (2, 1));
             assert_eq!(sim.runtime.calls_of(operation, "").len(), attempts);
             sim.pass(pause).await;
         }

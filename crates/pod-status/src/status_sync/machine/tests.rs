@@ -406,49 +406,19 @@ const RESIZED: &str =
     "Running | PodScheduled=True@1 Ready=True@101 PodResizeInProgress=True@102 | web=r";
 
 #[test]
-fn resize_that_ends_soon_is_reported_once() {
-    let mut fixture = Fixture::new(Role::Pod);
-    fixture.step(seen("u", 1, RUNNING));
-    assert_eq!(fixture.step(says(RUNNING, SyncPod)), "idle");
-    assert_eq!(fixture.step(says(RESIZED, SyncPod)), "wait@101");
-    assert_eq!(fixture.step(seen("u", 2, RUNNING)), "wait@101");
-    let done = "Running | PodScheduled=True@1 Ready=True@101 | web=r*1";
-    assert_eq!(fixture.step(says(done, SyncPod)), "patch u null []");
-    assert_eq!(fixture.step(answer("u", 3, done)), "idle");
-    assert_eq!(fixture.tick_at(101), "idle");
-}
-
-#[test]
-fn resize_that_lasts_is_reported_and_then_its_end() {
+fn begin_and_end_of_resize_are_reported() {
     let mut fixture = Fixture::new(Role::Pod);
     fixture.step(seen("u", 1, RUNNING));
     fixture.step(says(RUNNING, SyncPod));
     // the begin, or the end
     let changes = r#"patch u null ["PodResizeInProgress"]"#;
-    assert_eq!(fixture.step(says(RESIZED, SyncPod)), "wait@101");
-    assert_eq!(fixture.tick_at(101), changes);
-    assert_eq!(fixture.step(answer("u", 2, RESIZED)), "idle");
-    // neither the end nor an error waits
-    assert_eq!(fixture.step(says(RUNNING, SyncPod)), changes);
-    fixture.step(answer("u", 3, RUNNING));
+    assert_eq!(fixture.step(says(RESIZED, SyncPod)), changes);
+    // it ends while the request is in flight
+    assert_eq!(fixture.step(says(RUNNING, SyncPod)), "idle");
+    assert_eq!(fixture.step(answer("u", 2, RESIZED)), changes);
+    assert_eq!(fixture.step(answer("u", 3, RUNNING)), "idle");
     let failed = RESIZED.replace("@102", "@102,Error");
     assert_eq!(fixture.step(says(&failed, SyncPod)), changes);
-}
-
-#[test]
-fn resize_does_not_delay_changed_readiness() {
-    let mut fixture = Fixture::new(Role::Pod);
-    fixture.step(seen("u", 1, RUNNING));
-    fixture.step(says(RUNNING, SyncPod));
-    let restarts = RESIZED.replace("Ready=True@101", "Ready=False@102");
-    let both = r#"patch u null ["Ready", "PodResizeInProgress"]"#;
-    assert_eq!(fixture.step(says(&restarts, SyncPod)), both);
-    // set back while the wait lasts
-    let mut fixture = Fixture::new(Role::Pod);
-    fixture.step(seen("u", 1, RUNNING));
-    assert_eq!(fixture.step(says(RESIZED, SyncPod)), "wait@101");
-    let begin = r#"patch u null ["PodResizeInProgress"]"#;
-    assert_eq!(fixture.tick_at(50), begin);
 }
 
 /// A static pod `p` with this hash.
