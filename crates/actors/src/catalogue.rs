@@ -301,8 +301,8 @@ pub enum VolumeManagerMessage {
     TearDown(TearDownVolumes),
 }
 
-/// Message: the VolumeManager notifies the SyncLoop of volumes that became ready or failed after
-/// their request timed out (coalesced per pod).
+/// Message: the VolumeManager notifies the SyncLoop of volumes that became ready, failed or were
+/// torn down after their request timed out (coalesced per pod).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumesChanged {
     /// Message of the failure of a pod whose volumes exceed the attach limit of the node.

@@ -77,7 +77,9 @@ use file::LogFile;
 pub use file::open_beneath;
 use follow::{Changes, LogWatch};
 use lines::Lines;
-pub use rotate::{ContainerLog, LogList, LogRotation, LogRotationDeps, ReopenLog, rotate_logs};
+pub use rotate::{
+    ContainerLog, LogList, LogRotation, LogRotationDeps, ReopenLog, RotationError, rotate_logs,
+};
 
 /// Block size of reads, and of the writes to the client. Below the 128 KiB from which the allocator
 /// maps and unmaps each buffer, which costs a page fault for every 4 KiB.

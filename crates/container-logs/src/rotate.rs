@@ -18,7 +18,8 @@ mod schedule;
 mod writes;
 
 use std::collections::HashMap;
-use std::fmt::Debug;
+use std::fmt::{Debug, Display};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,14 +81,23 @@ pub struct LogRotationDeps {
     pub shutdown: CancellationToken,
 }
 
+/// Why a log was not reopened or rotated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RotationError {
+    /// The container was removed in the meantime; the text of the runtime.
+    Removed(String),
+    /// Any other reason.
+    Failed(String),
+}
+
 /// What writes the logs: the container runtime.
 #[async_trait]
 pub trait ReopenLog: Send + Sync + Debug + 'static {
     /// Makes it write to a new file at the path of the container's log, which was renamed.
     ///
     /// # Errors
-    /// It did not; the reason as text.
-    async fn reopen(&self, container: &ContainerId) -> Result<(), String>;
+    /// It did not.
+    async fn reopen(&self, container: &ContainerId) -> Result<(), RotationError>;
 }
 
 /// Lists logs to rotate.
@@ -275,30 +285,46 @@ impl Rotator {
                 tracing::debug!(%container, %path, ?step, "container log step done");
                 Some((log, to_compress))
             }
+            Err(RotationError::Removed(error)) => {
+                tracing::debug!(%container, %path, ?step, error, "container of log removed");
+                None
+            }
             // the container keeps writing to its file; the next check retries
-            Err(error) => {
+            Err(RotationError::Failed(error)) => {
                 tracing::warn!(%container, %path, ?step, error, "container log step failed");
                 None
             }
         }
     }
 
-    async fn rotate(&self, log: &ContainerLog, compresses: bool) -> Result<ToCompress, String> {
+    async fn rotate(
+        &self,
+        log: &ContainerLog,
+        compresses: bool,
+    ) -> Result<ToCompress, RotationError> {
         let (source, now) = (source(&self.deps.root, log), self.deps.clock.now());
         let max_files = self.deps.rotation.policy.max_files;
         let worker = self.rotations.acquire().await;
-        let worker = worker.map_err(|it| it.to_string())?;
+        let worker = worker.map_err(failed)?;
         let shutdown = self.deps.shutdown.clone();
         let rotate = move || files::rotate(&source, (max_files, now), compresses, &shutdown);
         let renamed = self.deps.reader.run_blocking(rotate).await;
         drop(worker);
-        let (renamed, to_compress) = renamed.map_err(|error| error.to_string())?;
+        let (renamed, to_compress) = renamed.map_err(failed)?;
         let Err(error) = self.reopen(log).await else {
             return Ok(to_compress);
         };
-        match self.deps.reader.run_blocking(move || renamed.undo()).await {
-            Ok(()) => Err(error),
-            Err(undo) => Err(format!("{error}; undoing the rename failed: {undo}")),
+        let undo = self.deps.reader.run_blocking(move || renamed.undo()).await;
+        let Err(undo) = undo else { return Err(error) };
+        match error {
+            // the log was removed with the container
+            removed @ RotationError::Removed(_) if undo.kind() == io::ErrorKind::NotFound => {
+                Err(removed)
+            }
+            RotationError::Removed(error) | RotationError::Failed(error) => {
+                let text = format!("{error}; undoing the rename failed: {undo}");
+                Err(RotationError::Failed(text))
+            }
         }
     }
 
@@ -316,18 +342,22 @@ impl Rotator {
         }
     }
 
-    async fn give_back(&self, log: &ContainerLog) -> Result<(), String> {
+    async fn give_back(&self, log: &ContainerLog) -> Result<(), RotationError> {
         let source = source(&self.deps.root, log);
         let given = self
             .deps
             .reader
             .run_blocking(move || files::give_back(&source));
-        given.await.map_err(|error| error.to_string())
+        given.await.map_err(failed)
     }
 
-    async fn reopen(&self, log: &ContainerLog) -> Result<(), String> {
+    async fn reopen(&self, log: &ContainerLog) -> Result<(), RotationError> {
         self.deps.runtime.reopen(&log.container).await
     }
+}
+
+fn failed(error: impl Display) -> RotationError {
+    RotationError::Failed(error.to_string())
 }
 
 fn source(root: &std::path::Path, log: &ContainerLog) -> LogSource {

@@ -53,6 +53,9 @@ pub enum ImageErrorCause {
 /// Error texts for an object that does not exist; the last one is from CRI-O.
 const NOT_FOUND_TEXTS: [&str; 3] = ["not found", "does not exist", "no such id"];
 
+/// Error text of containerd for a second removal of a container.
+const REMOVAL_IN_PROGRESS_TEXT: &str = "already in removing state";
+
 impl CriError {
     /// A new error.
     pub fn new(operation: &'static str, code: CriCode, message: impl Into<String>) -> Self {
@@ -149,6 +152,12 @@ impl CriError {
             | CriCode::InvalidArgument
             | CriCode::Other => Retry::Later,
         }
+    }
+
+    /// True if the container is being removed by another call (containerd; CRI-O lets the second call
+    /// wait).
+    pub fn is_removal_in_progress(&self) -> bool {
+        self.code == CriCode::Other && self.message.contains(REMOVAL_IN_PROGRESS_TEXT)
     }
 
     /// True if the object does not exist: for stop and remove that is success.

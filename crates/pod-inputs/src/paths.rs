@@ -132,18 +132,29 @@ pub fn log_symlink(pod: &Pod, container: &str, id: &ContainerId) -> PathBuf {
 /// Returns the restart count of the next instance, from the names in the log directory of a
 /// container: one more than the highest `N.log` or `N.log.<suffix>`, or 0.
 pub fn restart_count_from_logs<'a>(names: impl IntoIterator<Item = &'a str>) -> u32 {
-    names
-        .into_iter()
-        .filter_map(|name| {
-            let (count, rest) = name.split_once(".log")?;
-            let is_log = rest.is_empty() || rest.starts_with('.');
-            let digits = !count.is_empty() && count.bytes().all(|b| b.is_ascii_digit());
-            (is_log && digits)
-                .then(|| count.parse::<u32>().ok())
-                .flatten()
-        })
-        .max()
-        .map_or(0, |highest| highest.saturating_add(1))
+    next_count(names.into_iter().filter_map(restart_count_of_log))
+}
+
+/// True if [`restart_count_from_logs`] returns this count without the log of the instance that has
+/// it: the log of the previous instance is there, or there was no previous one.
+pub fn is_recoverable_without_log<'a>(
+    names: impl IntoIterator<Item = &'a str>,
+    restart_count: u32,
+) -> bool {
+    let counts = names.into_iter().filter_map(restart_count_of_log);
+    next_count(counts.filter(|count| *count != restart_count)) == restart_count
+}
+
+fn next_count(counts: impl Iterator<Item = u32>) -> u32 {
+    counts.max().map_or(0, |highest| highest.saturating_add(1))
+}
+
+/// Returns N for `N.log` and `N.log.<suffix>`.
+fn restart_count_of_log(name: &str) -> Option<u32> {
+    let (count, rest) = name.split_once(".log")?;
+    let is_log = rest.is_empty() || rest.starts_with('.');
+    let digits = !count.is_empty() && count.bytes().all(|b| b.is_ascii_digit());
+    count.parse().ok().filter(|_| is_log && digits)
 }
 
 /// Returns the directory name of a plugin: `kubernetes.io~empty-dir` for `kubernetes.io/empty-dir`.

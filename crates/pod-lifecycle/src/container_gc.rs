@@ -43,7 +43,7 @@ pub struct GcInput<'a> {
     pub sandboxes: &'a [SandboxSummary],
     /// Pods that are desired or have a worker.
     pub known: &'a BTreeSet<PodUid>,
-    /// Known finished pods, whose content is removable.
+    /// Known pods whose content is removable: terminated, and removed or in a terminal phase.
     pub finished: &'a BTreeSet<PodUid>,
     /// Every configured source has delivered once.
     pub sources_ready: bool,
@@ -224,7 +224,7 @@ fn abandoned_log_dirs(input: &GcInput<'_>, left: &[&ContainerSummary]) -> Vec<St
 }
 
 /// Returns the UID in `namespace_name_uid`, the name of a pod's log directory.
-pub(crate) fn log_dir_uid(name: &str) -> Option<PodUid> {
+pub fn log_dir_uid(name: &str) -> Option<PodUid> {
     let (rest, uid) = name.rsplit_once('_')?;
     (!uid.is_empty() && rest.contains('_')).then(|| PodUid::from(uid))
 }

@@ -31,7 +31,8 @@ pub struct HousekeepingInput {
     pub workers: BTreeSet<PodUid>,
     /// Desired pods.
     pub desired: BTreeSet<PodUid>,
-    /// Desired pods with a terminated worker for which [`can_remove_pod_content`] is true.
+    /// Pods with a terminated worker that are not desired, or for which [`can_remove_pod_content`]
+    /// is true. Their volumes may not be released yet.
     pub finished: BTreeSet<PodUid>,
     /// Pods with a directory under `pods/`.
     pub directories: BTreeSet<PodUid>,
@@ -172,6 +173,8 @@ mod tests {
         check(["", f, f, f, f], "dead(finished)");
         check([f, f, f, f, f], "nothing");
         check(["", "", f, f, f], "nothing");
+        // removed, and its volumes are not released yet
+        check(["", f, f, "", f], "undesired(finished) dead(finished)");
     }
 
     #[test]

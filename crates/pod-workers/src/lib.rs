@@ -48,7 +48,8 @@
 //!
 //! * One worker per UID, one job in flight per worker; states never go back.
 //! * Two static pods with the same full name never run together: the newer waits for the
-//!   termination of the older.
+//!   termination of the older. A removed static pod that is desired again starts without the
+//!   containers of its previous run.
 //! * Memory grows with pods, not with messages; no update is dropped. A termination is never
 //!   queued, and its grace period only shrinks.
 //! * A start slot is held for at most 2 s, so a hung start does not block other pods.
@@ -78,7 +79,7 @@ pub use registry::{PodWorkers, PodWorkersDeps};
 pub use start_limiter::StartLimiter;
 pub use worker::WorkerDeps;
 
-/// Two queries of one housekeeping round, plus slack; updates and states of workers are slots.
+/// The queries of one housekeeping round, plus slack; updates and states of workers are slots.
 pub const POD_WORKERS: ActorKind = ActorKind::new("PodWorkers", 4);
 
 /// Receives a slot and its completions: one job, one timer, one kill in flight.

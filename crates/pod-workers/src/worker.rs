@@ -1,10 +1,12 @@
 //! The worker of one pod: [`actor`] holds its state machine, [`jobs`] run its syncs, and [`report`]
-//! converts the results to the pod's status entry.
+//! converts the results to the pod's status entry. `remains` removes what a removed pod left in
+//! the runtime.
 
 pub mod actor;
 mod claims;
 mod ends;
 pub mod jobs;
+pub(crate) mod remains;
 pub mod report;
 mod resize;
 #[cfg(test)]
@@ -23,7 +25,7 @@ use windlass_pod_status::status::{Failures, PodSizes, StatusInput};
 use windlass_runtime::PodRuntime;
 use windlass_runtime_config::port::{PodClaims, PodObjects};
 use windlass_status::{EventRecorder, PodStatusStore};
-use windlass_store::BackoffFile;
+use windlass_store::{BackoffFile, PodResourceFile};
 use windlass_timelines::Timelines;
 use windlass_types::{Clock, ObservedPod, Pod, PodProbeResults, Timestamp};
 
@@ -62,6 +64,8 @@ pub struct WorkerDeps {
     pub runtime_state: watch::Receiver<RuntimeState>,
     /// State file of back-offs; `None` in simulations without a disk.
     pub backoff_file: Option<BackoffFile>,
+    /// Checkpoint of the sizes that containers have; `None` in simulations without a disk.
+    pub actuated_file: Option<PodResourceFile>,
     /// Settings.
     pub settings: WorkerSettings,
 }

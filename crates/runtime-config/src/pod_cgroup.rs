@@ -349,10 +349,10 @@ pub struct NodeLimits {
 
 impl NodeLimits {
     /// Returns the capacity of the node minus `reserved`: `systemReserved` and `kubeReserved`, if
-    /// they are enforced. Eviction thresholds are not subtracted: eviction precedes the limit.
+    /// they are enforced. `max_tasks` is the capacity of processes, 0 if unknown. Eviction thresholds are not subtracted: eviction precedes the limit.
     pub fn new(
         capacity: &BTreeMap<String, ApiQuantity>,
-        pid_max: i64,
+        max_tasks: i64,
         reserved: &[&BTreeMap<String, String>],
     ) -> Self {
         let total = |name| lookup(Some(capacity), name).ok().flatten();
@@ -372,7 +372,7 @@ impl NodeLimits {
                 total("memory").map_or(0, Quantity::value),
                 of("memory").value(),
             ),
-            pids: left(pid_max, of("pid").value()),
+            pids: left(max_tasks, of("pid").value()),
         }
     }
 

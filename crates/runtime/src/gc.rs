@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use parking_lot::Mutex;
+use windlass_cri::CriResult;
 use windlass_pod_inputs::paths;
-use windlass_pod_lifecycle::container_gc::{GcInput, GcPlan, plan};
+use windlass_pod_lifecycle::container_gc::{GcInput, GcPlan, GcPolicy, log_dir_uid, plan};
 use windlass_types::cri::{ContainerSummary, ListFilter, SandboxSummary};
 use windlass_types::{ContainerId, ObservedPod, PodUid, SandboxId};
 
@@ -61,7 +62,8 @@ impl fmt::Display for GcReport {
 pub struct KnownPods {
     /// Pods that are desired or have a worker; those that begin a sync in the meantime are added.
     pub known: BTreeSet<PodUid>,
-    /// Known pods in a terminal phase: all their dead containers are removable.
+    /// Known pods that are terminated and not desired, or in a terminal phase: all their dead
+    /// containers are removable. Those that begin a sync in the meantime are excluded.
     pub finished: BTreeSet<PodUid>,
     /// All pod sources are ready; before that no pod counts as unknown or finished.
     pub sources_ready: bool,
@@ -126,6 +128,54 @@ impl PodRuntime {
         report
     }
 
+    /// Removes all dead containers of a terminated pod that was removed, then its sandboxes and
+    /// logs: a pod with the same UID must not find them. What else than a container cannot be
+    /// removed is left to [`PodRuntime::collect_garbage`].
+    ///
+    /// # Errors
+    /// The lists failed, or a dead container is left.
+    pub async fn remove_remains(&self, uid: &PodUid) -> Result<GcReport, GcReport> {
+        let deps = self.deps();
+        let mut report = GcReport::default();
+        let filter = ListFilter::of_pod(uid);
+        let lists = futures::future::try_join(
+            deps.runtime.list_containers(&filter),
+            deps.runtime.list_pod_sandboxes(&filter),
+        );
+        let (containers, sandboxes) = match lists.await {
+            Ok(lists) => lists,
+            Err(error) => {
+                report.failures.push(error.to_string());
+                return Err(report);
+            }
+        };
+        // a hung disk must not block the removal of containers
+        let log_dirs = tokio::time::timeout(REMOVAL_TIMEOUT, deps.files.list_log_dirs()).await;
+        let mut log_dirs = log_dirs.map_or_else(|_| Vec::new(), |it| or_note(it, &mut report));
+        log_dirs.retain(|name| log_dir_uid(name).as_ref() == Some(uid));
+        let none = BTreeSet::new();
+        let removable = plan(GcInput {
+            containers: &containers,
+            sandboxes: &sandboxes,
+            known: &none,
+            finished: &none,
+            sources_ready: true,
+            log_dirs: &log_dirs,
+            dangling_links: &[],
+            policy: GcPolicy::DEFAULT,
+            now: deps.clock.now(),
+        });
+        let removed = self.removable_containers(&removable, &containers, &sandboxes);
+        self.remove_containers(removed, &mut report).await;
+        if report.containers < removable.containers.len() {
+            return Err(report);
+        }
+        self.remove_sandboxes(&removable.sandboxes, &mut report)
+            .await;
+        self.remove_log_dirs(&removable.log_dirs, &mut report).await;
+        Ok(report)
+    }
+
     /// Collects dead containers, sandboxes and logs.
     pub async fn collect_garbage(&self, pods: &KnownPods) -> GcReport {
         let mut report = GcReport::default();
@@ -148,12 +198,15 @@ impl PodRuntime {
         };
         let log_dirs = deps.files.list_log_dirs().await;
         let mut known = pods.known.clone();
-        known.extend(self.active().since_collection());
+        let active = self.active().since_collection();
+        // a removed pod may be desired again since the caller's list
+        let finished = &pods.finished - &active;
+        known.extend(active);
         let input = GcInput {
             containers: &containers,
             sandboxes: &sandboxes,
             known: &known,
-            finished: &pods.finished,
+            finished: &finished,
             sources_ready: pods.sources_ready,
             log_dirs: &or_note(log_dirs, &mut report),
             dangling_links: &[],
@@ -222,7 +275,8 @@ impl PodRuntime {
     async fn remove_containers(&self, removable: Vec<RemovableContainer>, report: &mut GcReport) {
         let removals = removable.into_iter().map(|container| async move {
             let deps = self.deps();
-            ignore_missing(deps.runtime.remove_container(&container.id).await)
+            let removed = deps.runtime.remove_container(&container.id).await;
+            ignore_removed(&container.id, removed)
                 .map_err(|error| format!("container {}: {error}", container.id))?;
             // after the container: a container without its log would be incomplete
             if let Some((link, log)) = &container.files {
@@ -278,6 +332,18 @@ impl PodRuntime {
             removed.map_err(|error| format!("log link {name}: {error}"))
         });
         report.links = note(links.collect(), &mut report.failures).await;
+    }
+}
+
+/// Ignores that a container is gone, or that another call is removing it: a pod's worker, an exit
+/// and housekeeping may remove the same one.
+fn ignore_removed(id: &ContainerId, removed: CriResult<()>) -> CriResult<()> {
+    match removed {
+        Err(error) if error.is_removal_in_progress() => {
+            tracing::debug!(container = %id, %error, "removal of container already in progress");
+            Ok(())
+        }
+        removed => ignore_missing(removed),
     }
 }
 

@@ -9,6 +9,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use windlass_cri::for_pod;
+use windlass_pod_inputs::paths;
 use windlass_pod_lifecycle::actions::{
     ActionsInput, ContainerToKill, ContainerToStart, PodActions, compute_pod_actions,
 };
@@ -238,6 +239,7 @@ impl<'a> SyncPass<'a> {
 
     async fn stop_one(&self, kill: &ContainerToKill) -> Option<StartFailure> {
         let result = if kill.remove {
+            self.remove_unused_log(kill).await;
             let runtime = &self.runtime.deps().runtime;
             ignore_missing(runtime.remove_container(&kill.id).await)
         } else {
@@ -261,6 +263,34 @@ impl<'a> SyncPass<'a> {
             error.to_string(),
             error.retry(),
         ))
+    }
+
+    /// Removes the log of an instance that never ran. Before the instance: an agent run that finds
+    /// only the log takes its number for a previous instance. Log rotation reopens the log if the
+    /// instance runs after all.
+    async fn remove_unused_log(&self, kill: &ContainerToKill) {
+        let mut instances = self.req.observed.instances(&kill.name);
+        let Some(unused) = instances.find(|instance| instance.id == kill.id) else {
+            return;
+        };
+        let deps = self.runtime.deps();
+        let (pod, uid, count) = (self.pod(), self.pod().uid(), unused.restart_count);
+        let log = deps.node.paths.container_log(pod, &kill.name, count);
+        let dir = deps.node.paths.container_log_dir(pod, &kill.name);
+        let link = paths::log_symlink(pod, &kill.name, &kill.id);
+        let removed = async {
+            let names = deps.files.list_log_names(&uid, &dir).await?;
+            let names = names.iter().map(String::as_str);
+            // a count that is too high is better than one that goes back
+            if !paths::is_recoverable_without_log(names, count) {
+                return Ok(());
+            }
+            deps.files.remove_container_log(&uid, &link, &log).await
+        };
+        // a restart too many in the status is better than a container that does not start
+        if let Err(error) = removed.await {
+            tracing::warn!(log = %log.display(), %error, "log not removed");
+        }
     }
 
     /// Prepares directories and the sandbox.

@@ -11,6 +11,7 @@
 //!   CPU and memory
 //! * [`usage`] has the stats as plain data
 //! * [`MemoryReader`] reads memory and processes only, on the caller's thread
+//! * [`max_tasks`] is the maximum number of tasks of the host
 //! * [`PodFiles`] is the disk usage of logs, [`DiskSpace`] that of a file system,
 //!   [`RefreshingCache`] a value refreshed on request
 //! * [`SingleFlightIo`] runs blocking I/O of which one operation is in flight
@@ -88,6 +89,7 @@ pub use disk::{DiskUsageTotal, PodFilePaths, PodFiles};
 pub use disk_space::DiskSpace;
 pub use host::{HostStats, HostStatsConfig, KernelRoots, SystemCgroups};
 pub use logs::{LogUsage, log_metrics};
+pub use machine::max_tasks;
 pub use memory_reader::{MemoryReader, NodeMemory, PodMemory};
 pub use pods::{RunningPod, RunningPods, VolumeStatsEntry, VolumeStatsProvider};
 pub use refreshing_cache::{AgeLimits, RefreshingCache};

@@ -22,23 +22,28 @@ pub(crate) struct Machine {
     pub(crate) running_processes: Option<u64>,
 }
 
+/// Returns the maximum number of tasks of the host: the lower of two limits of the kernel (upstream
+/// `pidlimit.Stats`). `proc` is the mount point of procfs.
+pub fn max_tasks(proc: &Path) -> Option<u64> {
+    let limits = ["sys/kernel/pid_max", "sys/kernel/threads-max"];
+    let limits = limits
+        .iter()
+        .filter_map(|name| parse_number(&short(&proc.join(name))));
+    limits.min()
+}
+
 impl Machine {
-    /// Reads the stats. The maximum number of tasks is the lower of two limits (upstream
-    /// `pidlimit.Stats`).
+    /// Reads the stats.
     pub(crate) fn read(proc: &Path) -> Self {
         let stat = read_all(&proc.join("stat")).unwrap_or_default();
         let booted = parse_proc_stat(&stat).boot_time;
         let booted = booted.and_then(|seconds| i64::try_from(seconds).ok());
-        let limits = ["sys/kernel/pid_max", "sys/kernel/threads-max"];
-        let limits = limits
-            .iter()
-            .filter_map(|name| parse_number(&short(&proc.join(name))));
         Self {
             booted_at: booted
                 .and_then(|seconds| Timestamp::from_second(seconds).ok())
                 .unwrap_or(Timestamp::UNIX_EPOCH),
             memory: parse_meminfo(&short(&proc.join("meminfo"))),
-            max_pid: limits.min(),
+            max_pid: max_tasks(proc),
             running_processes: parse_loadavg(&short(&proc.join("loadavg"))),
         }
     }

@@ -13,11 +13,9 @@ use windlass_types::{ContainerState, ObservedPod, PodUid, Timestamp};
 use crate::cgroup::{Cgroups, read_all};
 use crate::cgroup_paths::CgroupPaths;
 use crate::host::KernelRoots;
-use crate::parse::{MemInfo, parse_loadavg, parse_meminfo, parse_number, parse_pressure};
+use crate::machine::max_tasks;
+use crate::parse::{MemInfo, parse_loadavg, parse_meminfo, parse_pressure};
 use crate::usage::{MemoryUsage, Pressure};
-
-/// Limits on the number of tasks; the lower one applies (upstream `pidlimit.Stats`).
-const TASK_LIMITS: [&str; 2] = ["sys/kernel/pid_max", "sys/kernel/threads-max"];
 
 /// Maximum depth of cgroups that a container creates and whose processes are counted.
 const MAX_DEPTH: usize = 4;
@@ -100,13 +98,11 @@ impl MemoryReader {
             pods = path.and_then(|path| cgroups.read_memory(&path, at));
             cgroups.end_collection(at);
         }
-        let limits = TASK_LIMITS.iter();
-        let limits = limits.filter_map(|name| parse_number(&self.proc_file(name)));
         NodeMemory {
             node: self.complete(node, &info),
             pods,
             available: (info.total > 0).then_some(info.available),
-            max_pid: limits.min(),
+            max_pid: max_tasks(&self.proc),
             running_processes: parse_loadavg(&self.proc_file("loadavg")),
         }
     }

@@ -276,14 +276,15 @@ pub fn parse_diskstats(text: &[u8]) -> BTreeMap<String, DiskUsage> {
         let mut words = words(line).skip(2);
         let name = std::str::from_utf8(words.next()?).ok()?;
         let mut next = || words.next().and_then(number);
-        // reads and writes come from cgroups
-        let (_reads, reads_merged, sectors_read, read_ms) = (next()?, next()?, next()?, next()?);
-        let (_writes, writes_merged, sectors_written, write_ms) =
+        let (reads, reads_merged, sectors_read, read_ms) = (next()?, next()?, next()?, next()?);
+        let (writes, writes_merged, sectors_written, write_ms) =
             (next()?, next()?, next()?, next()?);
         let disk = DiskUsage {
+            reads,
             reads_merged,
             sectors_read,
             read_ms,
+            writes,
             writes_merged,
             sectors_written,
             write_ms,

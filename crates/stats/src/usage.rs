@@ -128,15 +128,19 @@ pub struct DeviceIo {
     pub writes: u64,
 }
 
-/// Host I/O on one block device or partition, besides [`DeviceIo`].
+/// Host I/O on one block device or partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskUsage {
+    /// Reads.
+    pub reads: u64,
     /// Merged reads.
     pub reads_merged: u64,
     /// Sectors read.
     pub sectors_read: u64,
     /// Milliseconds spent reading.
     pub read_ms: u64,
+    /// Writes.
+    pub writes: u64,
     /// Merged writes.
     pub writes_merged: u64,
     /// Sectors written.

@@ -9,6 +9,7 @@
 //! * [`Store`] is a directory of state files: [`Store::save`], [`Store::load`], [`Store::remove`]
 //! * [`BackoffFile`], [`AdmittedPods`] and [`ProbeResultFile`] have one value
 //!   per pod and are written in the background
+//! * [`PodResourceFiles`] are upstream's checkpoints of allocated and actuated resources
 //! * [`ImageUseFile`] has the times of use of images, [`EvictionFile`] the last evictions
 //! * [`SealedFile`] is an encrypted state file, [`SealedFileConfig`] names it, its node and its key
 //! * [`TextFile`] is a state file in a format of upstream
@@ -56,6 +57,7 @@ mod disk;
 mod error;
 mod eviction_file;
 mod image_use_file;
+mod pod_resource_file;
 mod probe_result_file;
 mod pull_records;
 mod sealed_file;
@@ -69,6 +71,7 @@ pub use disk::{DiskWork, StateDisk};
 pub use error::StoreError;
 pub use eviction_file::EvictionFile;
 pub use image_use_file::{ImageUse, ImageUseFile, ImageUses};
+pub use pod_resource_file::{PodResourceFile, PodResourceFiles, PodResources};
 pub use probe_result_file::{ProbeResultFile, ProbeResultTables};
 pub use pull_records::{PullFiles, PullRecords};
 pub use sealed_file::{MAX_CONTENT_BYTES, SealedFile, SealedFileConfig};

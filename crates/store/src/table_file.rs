@@ -17,6 +17,7 @@ use tokio::sync::{oneshot, watch};
 use windlass_types::PodUid;
 
 use crate::error::StoreError;
+use crate::pod_resource_file;
 use crate::store::Store;
 
 /// The recorded value of a pod.
@@ -28,6 +29,38 @@ pub(crate) trait Record:
 impl<V> Record for V where
     V: Clone + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static
 {
+}
+
+/// The text of each value.
+type Texts = BTreeMap<PodUid, Box<RawValue>>;
+
+type Loaded<V> = Result<Option<BTreeMap<PodUid, V>>, StoreError>;
+
+/// How a file is read and written.
+#[derive(Debug)]
+pub(crate) struct TableFormat<V> {
+    load: fn(&Store, &str) -> Loaded<V>,
+    save: fn(&Store, &str, &Texts) -> Result<(), StoreError>,
+}
+
+impl<V: Record> TableFormat<V> {
+    /// The envelope of [`Store`].
+    const OWN: Self = Self {
+        load: |store, name| store.load(name),
+        save: |store, name, texts| store.save(name, texts),
+    };
+
+    /// Upstream's checkpoint of entries by pod.
+    pub(crate) const UPSTREAM: Self = Self {
+        load: |store, name| store.load_foreign(name, pod_resource_file::decode),
+        save: |store, name, texts| {
+            let text = pod_resource_file::encode(texts).map_err(|source| StoreError::Encode {
+                name: name.to_owned(),
+                source,
+            })?;
+            store.save_foreign(name, text.as_bytes())
+        },
+    };
 }
 
 /// Handle to the state file. Clones share it; recording never blocks on the disk.
@@ -49,10 +82,11 @@ struct Inner<V> {
     store: Store,
     /// Name of the file in the store.
     name: &'static str,
+    format: TableFormat<V>,
     state: Mutex<State<V>>,
     /// The text of each value. Held for a whole write, so that an older copy never replaces a newer
     /// one.
-    disk: Mutex<BTreeMap<PodUid, Box<RawValue>>>,
+    disk: Mutex<Texts>,
     /// Number of the last written change.
     written: watch::Sender<u64>,
 }
@@ -73,11 +107,21 @@ impl<V: Record> TableFile<V> {
         store: Store,
         name: &'static str,
     ) -> Result<(Self, BTreeMap<PodUid, V>), StoreError> {
-        let tables: BTreeMap<PodUid, V> = store.load(name)?.unwrap_or_default();
+        Self::open_with(store, name, TableFormat::OWN)
+    }
+
+    /// Opens a file in a format.
+    pub(crate) fn open_with(
+        store: Store,
+        name: &'static str,
+        format: TableFormat<V>,
+    ) -> Result<(Self, BTreeMap<PodUid, V>), StoreError> {
+        let tables = (format.load)(&store, name)?.unwrap_or_default();
         let file = Self {
             inner: Arc::new(Inner {
                 store,
                 name,
+                format,
                 state: Mutex::new(State {
                     changed: tables.keys().cloned().collect(),
                     tables: tables.clone(),
@@ -216,7 +260,7 @@ impl<V: Record> Inner<V> {
                 None => texts.remove(&uid),
             };
         }
-        self.store.save(self.name, &*texts)?;
+        (self.format.save)(&self.store, self.name, &texts)?;
         self.written
             .send_modify(|written| *written = (*written).max(number));
         Ok(())

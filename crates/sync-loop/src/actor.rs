@@ -19,7 +19,7 @@
 mod admit;
 mod resize;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -44,13 +44,13 @@ use windlass_runtime::PodRuntime;
 use windlass_runtime_config::node_cgroups::{ClassValues, class_values};
 use windlass_runtime_config::runtime_gaps::runtime_gaps;
 use windlass_status::PodStatusStore;
-use windlass_store::{AdmittedPods, BackoffFile};
+use windlass_store::{AdmittedPods, BackoffFile, PodResourceFiles, PodResources};
 use windlass_timelines::{RecordKey, RecordKind, RecordOutcome, Timelines};
 use windlass_types::corev1::Node;
 use windlass_types::cri::RuntimeStatus;
 use windlass_types::{
-    AllocatedResources, Clock, ContainerState, EventRecorder, PodExt, PodLifecycleEventKind,
-    PodSource, PodUid, SharedPod,
+    Clock, ContainerState, EventRecorder, PodExt, PodLifecycleEventKind, PodSource, PodUid,
+    SharedPod,
 };
 
 use crate::admissions::AdmittedPodSet;
@@ -125,8 +125,10 @@ pub struct AdmissionDeps {
     pub pressure: watch::Receiver<NodePressure>,
     /// Checkpoint of admitted pods; `None` in simulations without a disk.
     pub checkpoint: Option<AdmittedPods>,
-    /// Allocated resources of the pods in the checkpoint.
-    pub restored: BTreeMap<PodUid, AllocatedResources>,
+    /// Checkpoints of pod resources; `None` in simulations without a disk.
+    pub resource_files: Option<PodResourceFiles>,
+    /// Resources that previous agent runs, of this agent or the Go kubelet, have allocated.
+    pub restored: PodResources,
     /// Recorder of rejections.
     pub events: Arc<dyn EventRecorder>,
     /// Allocates CPUs, memory nodes and devices.

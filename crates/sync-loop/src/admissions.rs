@@ -134,7 +134,7 @@ impl fmt::Display for Admission {
     }
 }
 
-/// Change to the checkpoint of admitted pods.
+/// Change to the checkpoints of admitted pods and of their resources.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum CheckpointChange {
     /// Record the newest version of an admitted pod and its allocated resources.
@@ -254,8 +254,7 @@ impl AdmittedPodSet {
         self.admitted.contains(uid)
     }
 
-    /// Returns the checkpoint change for an admitted dispatch. Static pods are not in the
-    /// checkpoint.
+    /// Returns the checkpoint change for an admitted dispatch.
     pub(crate) fn checkpoint_change(
         &self,
         dispatch: &Dispatch,
@@ -268,7 +267,7 @@ impl AdmittedPodSet {
             Dispatch::Kill(uid, kill) if kill.phase_override.is_some() => desired.get(uid),
             Dispatch::Sync(_) | Dispatch::Reject(..) | Dispatch::Kill(..) => None,
         };
-        let is_recorded = |pod: &&SharedPod| !pod.is_static() && self.is_admitted(&pod.uid());
+        let is_recorded = |pod: &&SharedPod| self.is_admitted(&pod.uid());
         let Some(pod) = pod.filter(is_recorded) else {
             return CheckpointChange::None;
         };

@@ -20,7 +20,7 @@ use crate::dispatch::Dispatch;
 #[derive(Debug, Default)]
 pub struct DesiredPods {
     pods: BTreeMap<PodUid, DesiredPod>,
-    /// Allocations from the checkpoint of pods that are not desired yet.
+    /// Allocations of previous agent runs to pods that are not desired yet.
     restored: BTreeMap<PodUid, AllocatedResources>,
     policy: ResizePolicy,
     delivered: BTreeSet<PodSource>,
@@ -169,6 +169,8 @@ impl DesiredPods {
             None => (
                 self.restored
                     .remove(&uid)
+                    // the manifest of a static pod says what it gets
+                    .filter(|_| !live.is_static())
                     .unwrap_or_else(|| reported(&live)),
                 at_api_server,
             ),

@@ -34,7 +34,7 @@ pub(crate) struct Snapshots {
     pub desired: BTreeSet<PodUid>,
     /// Desired static pods.
     pub static_pods: BTreeSet<PodUid>,
-    /// Desired pods whose content may be removed after their workers have finished.
+    /// Desired pods whose content may be removed after their workers have terminated them.
     pub ended: BTreeSet<PodUid>,
     /// All sources are ready.
     pub sources_ready: bool,
@@ -47,13 +47,16 @@ pub(crate) struct Snapshots {
 }
 
 impl Snapshots {
-    /// Returns the pods that are finished for their worker and the API server.
+    /// Returns the pods that are finished for their worker and their source: their dead containers
+    /// are removable, even if their volumes are not released yet.
     fn finished(&self, workers: &BTreeMap<PodUid, PodWorkerStatus>) -> BTreeSet<PodUid> {
         let through = |uid: &&PodUid| {
             let status = workers.get(*uid);
             status.is_none_or(|status| status.state == PodWorkerState::TerminatedPod)
         };
-        self.ended.iter().filter(through).cloned().collect()
+        let removed = workers.keys().filter(|uid| !self.desired.contains(*uid));
+        let finished = self.ended.iter().chain(removed).filter(through);
+        finished.cloned().collect()
     }
 }
 
@@ -202,7 +205,6 @@ pub(crate) async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps:
     let Ok(workers) = deps.workers.statuses().await else {
         return;
     };
-    let finished = snapshots.finished(&workers);
     let known: BTreeSet<PodUid> = snapshots
         .desired
         .iter()
@@ -244,16 +246,20 @@ pub(crate) async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps:
         remove("cgroup", gone, empty, runtime).await;
     }
     if snapshots.scope.collects_garbage() {
-        if let Some(file) = deps
-            .backoff_file
-            .as_ref()
-            .filter(|_| snapshots.sources_ready)
-        {
-            file.retain(&known);
-        }
         if snapshots.sources_ready {
+            if let Some(file) = &deps.backoff_file {
+                file.retain(&known);
+            }
+            if let Some(files) = &deps.admission.resource_files {
+                files.retain(&known);
+            }
             release_resources(&known, &deps.admission.allocations);
         }
+        // read again: a removed pod may have started again during the cleanup of directories
+        let Ok(workers) = deps.workers.statuses().await else {
+            return;
+        };
+        let finished = snapshots.finished(&workers);
         let pods = KnownPods {
             known,
             finished,
@@ -322,6 +328,36 @@ async fn remove(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn terminated_pod_is_finished_once_removed_or_ended() {
+        let uids = |uids: &str| uids.split_whitespace().map(PodUid::from).collect();
+        let check = |desired, ended, state, expected: bool| {
+            let snapshots = Snapshots {
+                desired: uids(desired),
+                static_pods: BTreeSet::new(),
+                ended: uids(ended),
+                sources_ready: true,
+                static_sources_ready: true,
+                statics: BTreeSet::new(),
+                scope: Scope::Pods,
+            };
+            let is_static = Some(true);
+            let workers = [(PodUid::from("pod"), PodWorkerStatus { state, is_static })];
+            let finished = snapshots.finished(&workers.into());
+            assert_eq!(!finished.is_empty(), expected, "{snapshots:?} {state:?}");
+        };
+        let (terminating, terminated) = (
+            PodWorkerState::TerminatingPod,
+            PodWorkerState::TerminatedPod,
+        );
+        check("pod", "", terminated, false);
+        check("pod", "pod", terminated, true);
+        check("pod", "pod", terminating, false);
+        check("", "", terminated, true);
+        check("", "", terminating, false);
+        check("", "", PodWorkerState::SyncPod, false);
+    }
 
     #[test]
     fn working_pods_are_counted_by_source_and_state() {

@@ -54,8 +54,8 @@ use windlass_runtime::files::MemoryFiles;
 use windlass_runtime::{CgroupSettings, RuntimeOptions};
 use windlass_status::PodStatusEntry;
 use windlass_store::{
-    AdmittedPod, AdmittedPods, BackoffFile, EvictionFile, ImageUseFile, ProbeResultFile,
-    ProbeResultTables, Store,
+    AdmittedPod, AdmittedPods, BackoffFile, EvictionFile, ImageUseFile, PodResourceFiles,
+    ProbeResultFile, ProbeResultTables, Store,
 };
 use windlass_types::corev1::Node;
 use windlass_types::{Clock, Pod, PodExt, PodOp, PodSource, SharedPod, Timestamp};
@@ -170,9 +170,16 @@ fn node_settings() -> NodeSettings {
 }
 
 #[expect(clippy::expect_used, reason = "a test requires the directory")]
-fn admitted_pods(dir: &Path) -> (AdmittedPods, Vec<AdmittedPod>) {
-    let store = Store::open(dir).expect("a directory");
-    AdmittedPods::open(store).expect("a state file")
+fn admitted_pods(store: Store) -> StateParts {
+    let (resource_files, allocated) = PodResourceFiles::open(&store).expect("state files");
+    let (admitted, restored) = AdmittedPods::open(store).expect("a state file");
+    StateParts {
+        admitted: Some(admitted),
+        restored,
+        resource_files: Some(resource_files),
+        allocated,
+        ..StateParts::default()
+    }
 }
 
 #[expect(clippy::expect_used, reason = "a test requires the directory")]
@@ -266,6 +273,7 @@ impl NodeSim {
         let clock = Arc::new(NodeClock::following(time));
         let files = MemoryFiles::new(NodePaths::default());
         let runtime = FakeRuntime::new(clock.clone(), seed);
+        runtime.create_logs_in(files.clone());
         let volumes = files.volumes();
         let pods = runtime.clone();
         volumes.watch_pods(move |uid| pods.is_pod_running(uid));
@@ -450,33 +458,31 @@ impl NodeSim {
                 fence: fence.clone(),
             };
             let store = Store::on_disk("/state", Arc::new(disk));
-            let (admitted, restored) = AdmittedPods::open(store.clone()).expect("a file");
             let (file, results) = ProbeResultFile::open(store.clone()).expect("a file");
             return StateParts {
-                admitted: Some(admitted),
-                restored,
                 probe_result_file: Some(file),
                 probe_results: results,
-                backoff: Some(BackoffFile::open(store).expect("a file")),
-                ..StateParts::default()
+                backoff: Some(BackoffFile::open(store.clone()).expect("a file")),
+                ..admitted_pods(store)
             };
         }
-        let (admitted, restored) = match self.admitted_pods.as_deref().map(admitted_pods) {
-            Some((file, pods)) => (Some(file), pods),
+        let files = self.state_dir.as_deref().map(state_parts);
+        let files = files.unwrap_or_default();
+        let admitted = match &self.admitted_pods {
+            Some(dir) => admitted_pods(Store::open(dir).expect("a directory")),
             None => {
                 let pods = self.checkpoint.iter().cloned();
-                (None, pods.map(AdmittedPod::from).collect())
+                StateParts {
+                    restored: pods.map(AdmittedPod::from).collect(),
+                    ..StateParts::default()
+                }
             }
         };
         StateParts {
             probe_results: std::mem::take(&mut self.probe_results),
-            restored,
-            admitted,
-            ..self
-                .state_dir
-                .as_deref()
-                .map(state_parts)
-                .unwrap_or_default()
+            image_uses: files.image_uses,
+            evictions: files.evictions,
+            ..admitted
         }
     }
 

@@ -44,7 +44,7 @@ use windlass_runtime_config::dns::check_host_resolv_conf;
 use windlass_runtime_config::node_cgroups::reserve_cpus;
 use windlass_stats::DiskSpace;
 use windlass_store::{
-    AdmittedPods, BackoffFile, EvictionFile, ImageUseFile, ProbeResultFile, Store,
+    AdmittedPods, BackoffFile, EvictionFile, ImageUseFile, PodResourceFiles, ProbeResultFile, Store,
 };
 use windlass_topology::CpuSet;
 use windlass_types::Clock;
@@ -294,7 +294,7 @@ fn runtime_parts(
         images: Arc::clone(&clients.images) as _,
         checks: Arc::new(NetChecks::new()),
         files: Arc::new(files),
-        cgroups: cgroups::cgroup_settings(kubelet, &config.gates, &node.initial),
+        cgroups: cgroups::cgroup_settings(kubelet, &config.gates, &node.initial, Path::new("/proc")),
         credentials: providers.map(|it| node::image_credentials(it, cluster, clock)),
         options: RuntimeOptions {
             user_namespaces: users::user_namespaces(kubelet).inspect_err(|error| {
@@ -323,6 +323,9 @@ fn state_parts(root_dir: &Path, in_cluster: bool) -> anyhow::Result<StateParts> 
         ProbeResultFile::open(store.clone()).context("probe results")?;
     let image_uses = ImageUseFile::open(store.clone()).context("times of image use")?;
     let evictions = EvictionFile::open(store.clone()).context("evictions")?;
+    let root_dir = Store::open(root_dir).context("--root-dir")?;
+    let (resource_files, allocated) =
+        PodResourceFiles::open(&root_dir).context("allocated and actuated resources")?;
     let (admitted, restored) = match in_cluster {
         true => {
             let (file, pods) = AdmittedPods::open(store).context("admitted pods")?;
@@ -338,6 +341,8 @@ fn state_parts(root_dir: &Path, in_cluster: bool) -> anyhow::Result<StateParts> 
         evictions: Some(evictions),
         admitted,
         restored,
+        resource_files: Some(resource_files),
+        allocated,
     })
 }
 

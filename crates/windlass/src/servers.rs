@@ -1,7 +1,9 @@
-//! The node API, the health port and the local API. All are bound before any actor starts.
+//! The node API, the health port and the local API. All are bound before any actor starts; only the
+//! health port may stay closed for now.
 //!
 //! Binding the socket in the root directory fails while another agent runs with the same one.
 
+mod healthz;
 mod measured;
 mod node_api;
 
@@ -11,16 +13,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::UnixListener;
 use windlass::build::RuntimeClients;
 use windlass::health::AgentHealth;
 use windlass::wiring::Agent;
 use windlass_client::ApiClient;
-use windlass_config::{Config, KubeletConfiguration};
+use windlass_config::Config;
 use windlass_control::{ControlService, serve_control};
 use windlass_dra::DraClaims;
 use windlass_grpc_sockets::bind_socket;
-use windlass_health::{HealthSource, bind_health, serve_health};
+use windlass_health::HealthSource;
 use windlass_metrics::Metrics;
 use windlass_node_api::Verbosity;
 use windlass_pod_inputs::paths::NodePaths;
@@ -29,6 +31,7 @@ use windlass_stats::StatsSource;
 use windlass_status::PodExplainer;
 use windlass_types::Clock;
 
+use healthz::HealthPort;
 use measured::host_stats;
 use node_api::NodeApiPorts;
 
@@ -61,7 +64,7 @@ struct SharedHandles {
 #[derive(Debug)]
 pub(crate) struct Servers {
     api: NodeApiPorts,
-    health: Option<TcpListener>,
+    health: Option<HealthPort>,
     control: UnixListener,
     pod_resources: UnixListener,
     /// With the gate `PodsAPI`.
@@ -83,7 +86,7 @@ impl Servers {
         let pods = config.gates.enabled("PodsAPI").then(|| open(Socket::Pods));
         Ok(Self {
             api: NodeApiPorts::bind(&config.kubelet).await?,
-            health: health_listener(&config.kubelet).await?,
+            health: HealthPort::bind(&config.kubelet).await?,
             control,
             pod_resources: open(Socket::PodResources).context("PodResources socket")?,
             pods: pods.transpose().context("Pods API socket")?,
@@ -142,10 +145,9 @@ impl Servers {
             let server = serve_pods(listener, service, token.clone());
             agent.shutdown.track(report_end("Pods API", server));
         }
-        if let Some(listener) = self.health {
-            let ended = token.clone().cancelled_owned();
-            let server = serve_health(listener, Arc::clone(&health), ended);
-            agent.shutdown.track(report_end("healthz", server));
+        if let Some(port) = self.health {
+            let server = port.serve(Arc::clone(&health), token.clone());
+            agent.shutdown.track(server);
         }
         let service = ControlService {
             status_store: agent.status_store.clone(),
@@ -164,21 +166,6 @@ impl Servers {
         agent.shutdown.track(report_end("local API", server));
         Ok(())
     }
-}
-
-/// Binds `healthzPort` on `healthzBindAddress`; port 0 disables it.
-async fn health_listener(kubelet: &KubeletConfiguration) -> anyhow::Result<Option<TcpListener>> {
-    let port = u16::try_from(kubelet.healthz_port)
-        .ok()
-        .filter(|port| *port != 0);
-    let Some(port) = port else { return Ok(None) };
-    let address: IpAddr = kubelet
-        .healthz_bind_address
-        .parse()
-        .context("healthzBindAddress")?;
-    let listener = bind_health(address, port).await;
-    let listener = listener.map_err(|error| bind_error("healthzPort", address, port, error))?;
-    Ok(Some(listener))
 }
 
 /// Returns the error of a failed bind, with its most likely cause.

@@ -46,18 +46,14 @@ use windlass_types::{PodUid, SpanSink};
 use windlass_volume_manager::VolumeUsages;
 
 use crate::node_summary::{AgentNode, ClusterHandles};
-use cluster::{ClusterWiring, spawn_cluster};
 use container_manager::spawn_container_manager;
 use dra::spawn_dra;
 use links::{Links, Shared, channels};
-use node::{
-    PluginWiring, spawn_hung_pods, spawn_node_limits, spawn_plugins, spawn_pod_cidr, spawn_shutdown,
-};
-use pods::{WorkerWiring, pod_runtime, spawn_logs, spawn_pleg, spawn_workers};
+use node::{NodeWiring, spawn_node, spawn_node_limits};
+use pods::{PodWiring, pod_runtime, spawn_logs, spawn_pleg, spawn_pods};
 use pressure::{Pressure, PressureWiring, spawn_pressure};
 use probes::{ProbeWiring, spawn_probes};
 use sources::spawn_sources;
-use sync_loop::{SyncLoopWiring, spawn_sync_loop};
 use volumes::{object_cache, spawn_volumes};
 
 pub use container_manager::{ContainerManagerParts, DevicePluginParts};
@@ -171,7 +167,7 @@ impl Agent {
 pub fn spawn(parts: AgentParts) -> Agent {
     let shared = Shared::new(&parts);
     let (links, ends) = channels(&shared.metrics);
-    let AgentParts { node, state, .. } = parts;
+    let (node, mut state) = (parts.node, parts.state);
     let cluster = parts.cluster.as_ref();
 
     let objects = object_cache(parts.objects, &node.facts, cluster, &shared, &links);
@@ -181,77 +177,55 @@ pub fn spawn(parts: AgentParts) -> Agent {
     let logs = spawn_logs(parts.runtime.log_rotation, &node.facts, &shared, &links);
     let (probes, probe_updates) = spawn_probes(&ProbeWiring {
         checks: Arc::clone(&parts.runtime.checks),
-        file: state.probe_result_file,
-        restored: state.probe_results,
+        file: state.probe_result_file.take(),
+        restored: std::mem::take(&mut state.probe_results),
         shared: &shared,
     });
-    let stop_signals = node.facts.stop_signals;
-    let resize_pod_level = node.facts.resize_pod_level;
-    let restart_policy = parts.runtime.options.restart_backoff;
     let (assigned, device_plugins, plugin_resources) = spawn_container_manager(
         parts.container_manager,
         ends.container_manager,
         &shared,
         &links,
     );
-    let assigned_resources = Arc::new(assigned.clone());
-    let runtime = pod_runtime(parts.runtime, node.facts, assigned_resources, &shared);
+    let restart_policy = parts.runtime.options.restart_backoff;
+    let runtime = pod_runtime(parts.runtime, &node.facts, &assigned, &shared);
     spawn_node_limits(&runtime, &shared);
     let pressure = PressureWiring {
-        image_uses: state.image_uses,
-        evictions: state.evictions,
+        image_uses: state.image_uses.take(),
+        evictions: state.evictions.take(),
         volumes: volume_usages.clone(),
         runtime: runtime.clone(),
         observed: ends.pressure,
     };
     let pressure = spawn_pressure(parts.pressure, pressure, &shared, &links);
     let claims = spawn_dra(parts.dra, cluster, &shared, &links);
-    let (backoff_file, backoff) = state.backoff.unzip();
-    let workers = WorkerWiring {
-        parts: parts.workers,
-        host_ips: node.host_ips,
-        stop_signals,
-        resize_pod_level,
+    let restored = state.restored.clone();
+    let pods = PodWiring {
+        node: &node,
+        workers: parts.workers,
         restart_policy,
-        runtime: runtime.clone(),
+        sources: parts.sources.configured(),
+        state,
+        runtime,
         objects,
         claims: Arc::<DraClaims>::clone(&claims),
         probes: probes.clone(),
-        backoff_file: backoff_file.clone(),
-        backoff: backoff.unwrap_or_default(),
-    };
-    spawn_workers(workers, &shared, &links, ends.updates, ends.workers);
-    let sync_loop = SyncLoopWiring {
-        sources: parts.sources.configured(),
-        orphan_grace: parts.workers.orphan_grace,
-        initial_node: node.initial,
-        admission_policy: node.admission_policy,
-        checkpoint: state.admitted,
-        restored: state.restored.clone(),
-        runtime,
-        backoff_file,
+        probe_updates,
         pleg_health: pleg_health.clone(),
-        probes: probe_updates,
     };
-    let sync_loop_health = spawn_sync_loop(sync_loop, &shared, &links, ends.sync_loop);
-    let (sources, rejected) = spawn_sources(parts.sources, state.restored, &shared, &links);
-    spawn_pod_cidr(node.pod_cidr, &shared, &links);
-    spawn_shutdown(node.shutdown, &shared, &links, ends.node_shutdown);
-    let plugins = PluginWiring {
+    let sync_loop_health = spawn_pods(pods, &shared, &links, ends.pods);
+    let (sources, rejected) = spawn_sources(parts.sources, restored, &shared, &links);
+    let handles = NodeWiring {
         volumes: parts.volumes,
         device_plugins,
         claims: Arc::clone(&claims),
-    };
-    let csi_node = spawn_plugins(plugins, cluster, &shared, &links);
-    let wiring = ClusterWiring {
+        pod_cidr: node.pod_cidr,
+        shutdown: (node.shutdown, ends.node_shutdown),
         storage: sources.clone(),
-        csi_node,
-        hung_pods: spawn_hung_pods(&shared),
         node: ends.node,
         plugin_resources,
     };
-    let cluster = parts.cluster;
-    let cluster = cluster.map(|cluster| spawn_cluster(cluster, wiring, &shared, &links));
+    let cluster = spawn_node(parts.cluster, handles, &shared, &links);
 
     let started = Started {
         sync_loop_health,

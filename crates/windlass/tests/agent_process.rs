@@ -4,7 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 use std::fs::{self, File, Permissions};
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -245,6 +246,30 @@ async fn external_cloud_node_has_taint_and_addresses_of_cloud() {
     assert_eq!(node["status"]["addresses"], addresses);
     assert_eq!(node["spec"]["providerID"], "cloud://n1");
     assert!(node["spec"]["taints"].is_null(), "{}", node["spec"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn healthz_port_in_use_is_retried_while_agent_runs() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let flag = format!("--healthz-port={}", address.port());
+    let manifests = [manifest("plain", json!({}), json!({}))];
+    // waits until the node is Ready
+    let env = TestEnv::start("", &[&flag], &manifests).await;
+    env.until("the pod runs", |env| env.running("plain").is_some())
+        .await;
+    assert!(env.log().contains("starting healthz failed"));
+    drop(taken);
+    let is_healthy = || -> std::io::Result<bool> {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(A_WHILE))?;
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: n1\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer.starts_with("HTTP/1.1 200"))
+    };
+    env.until("the port is open", |_| is_healthy().unwrap_or(false))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

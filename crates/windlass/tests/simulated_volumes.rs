@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use windlass_testing::fake_runtime::Operation;
+use windlass_testing::fake_runtime::{Behavior, Operation};
 use windlass_testing::{NodeSim, PodBuilder, simulate};
 use windlass_types::{DeviceName, PodUid, Reason};
 use windlass_volumes::VolumeStep;
@@ -281,4 +281,82 @@ fn agent_kill_between_volume_steps_converges() {
             assert!(runs(sim, "next"));
         });
     }
+}
+
+/// Runs a static pod that is not restarted and removes it while a volume cannot be unmounted.
+async fn remove_with_hung_unmount(sim: &mut NodeSim) {
+    sim.desire([pod("job").restart_policy("Never").build()])
+        .await;
+    sim.until("it runs", SECOND, |sim| runs(sim, "job")).await;
+    sim.volumes.hang(VolumeStep::Unmount, "job-uid/data", true);
+    sim.desire([]).await;
+    sim.until("it is stopped", MINUTE, |sim| !runs(sim, "job"))
+        .await;
+}
+
+#[test]
+fn removed_pod_with_hung_unmount_keeps_no_dead_container() {
+    with_volumes(9, async |sim| {
+        remove_with_hung_unmount(sim).await;
+        sim.until("its container is removed", 10 * SECOND, |sim| {
+            sim.runtime.containers(&uid("job")).is_empty()
+        })
+        .await;
+        sim.until("the worker waits for its next attempt", MINUTE, |sim| {
+            let view = sim.view("job").expect("its volume is mounted");
+            let mut events = view.events.iter();
+            events.any(|event| event.message.contains("UnmountVolume.TearDown of volume"))
+        })
+        .await;
+        sim.volumes.hang(VolumeStep::Unmount, "job-uid/data", false);
+        sim.until("its volume is released at once", SECOND, |sim| {
+            gone(sim, "job")
+        })
+        .await;
+        sim.desire([pod("job").restart_policy("Never").build()])
+            .await;
+        sim.until("it runs again", SECOND, |sim| runs(sim, "job"))
+            .await;
+        sim.pass(MINUTE).await;
+        assert_eq!(sim.phase("job"), "Running");
+    });
+}
+
+#[test]
+fn pod_put_back_during_hung_unmount_runs_again() {
+    with_volumes(10, async |sim| {
+        remove_with_hung_unmount(sim).await;
+        // before housekeeping removes its container
+        sim.desire([pod("job").restart_policy("Never").build()])
+            .await;
+        sim.pass(5 * MINUTE).await;
+        assert!(!runs(sim, "job"));
+        sim.volumes.hang(VolumeStep::Unmount, "job-uid/data", false);
+        sim.until("it runs again", 2 * SECOND, |sim| runs(sim, "job"))
+            .await;
+        sim.pass(MINUTE).await;
+        assert_eq!(sim.phase("job"), "Running");
+        assert_eq!(sim.runtime.starts(&uid("job"), "app"), 2);
+    });
+}
+
+#[test]
+fn completed_static_pod_put_back_at_once_runs_again() {
+    with_volumes(11, async |sim| {
+        sim.runtime.set_behavior("app", Behavior::exits(SECOND, 0));
+        sim.desire([pod("job").restart_policy("Never").build()])
+            .await;
+        sim.until("done", MINUTE, |sim| sim.phase("job") == "Succeeded")
+            .await;
+        sim.pass(MINUTE).await;
+        sim.desire([]).await;
+        sim.pass(Duration::from_millis(20)).await;
+        sim.desire([pod("job").restart_policy("Never").build()])
+            .await;
+        sim.until("it runs again", 2 * SECOND, |sim| runs(sim, "job"))
+            .await;
+        sim.until("done", MINUTE, |sim| sim.phase("job") == "Succeeded")
+            .await;
+        assert_eq!(sim.runtime.starts(&uid("job"), "app"), 2);
+    });
 }

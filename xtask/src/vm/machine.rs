@@ -1,12 +1,15 @@
 //! The virtual machine: its hardware, and one run of it.
 
-use std::fs;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
+use std::{fs, thread};
 
 use anyhow::{Context, bail};
-use tokio::io::{AsyncBufReadExt, BufReader, Split};
+use tokio::io::{
+    AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, Split,
+};
 use tokio::process::{Child, ChildStdout, Command};
 
 use super::payload::Payload;
@@ -19,6 +22,8 @@ const EXIT_CODE: &str = "windlass-vm: exit code ";
 const BOOTED: &str = "windlass-vm: booted";
 /// Output of the kernel when it starts the system.
 const SYSTEM_STARTED: &str = "Run /init as init process";
+/// Start of the shell's prompt.
+const PROMPT: &[u8] = b"root@windlass-vm:";
 /// Max silence of the console while booting. Debian's kernel sometimes hangs silently before it
 /// starts the system, with more than one emulated CPU.
 const CONSOLE_SILENCE: Duration = Duration::from_secs(45);
@@ -229,10 +234,21 @@ impl Machine<'_> {
     pub(super) async fn shell(&self) -> anyhow::Result<()> {
         run::step("starting the virtual machine; `poweroff` or Ctrl-A X ends it");
         let mut command = self.command(Mode::Shell)?;
-        let mut qemu = command
-            .args(["-serial", "mon:stdio"])
-            .spawn()
-            .context("cannot run qemu-system-x86_64")?;
+        command.args(["-serial", "mon:stdio"]);
+        if !io::stdin().is_terminal() {
+            command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        }
+        let mut qemu = command.spawn().context("cannot run qemu-system-x86_64")?;
+        if let (Some(input), Some(output)) = (qemu.stdin.take(), qemu.stdout.take()) {
+            let mut input = fs::File::from(input.into_owned_fd()?);
+            // a thread of its own: a read of standard input would delay the end of the runtime
+            let forward = || {
+                drop(thread::spawn(move || {
+                    io::copy(&mut io::stdin(), &mut input)
+                }))
+            };
+            show_shell(output, tokio::io::stdout(), forward).await?;
+        }
         let status = qemu.wait().await?;
         if !status.success() {
             bail!("qemu ended with {status}");
@@ -339,6 +355,35 @@ fn add_drive(command: &mut Command, path: &Path, name: &str, how: &str) {
     ]);
 }
 
+/// Copies the output of a shell on the machine. `at_prompt` starts its input: what is sent before the
+/// first prompt is lost.
+async fn show_shell(
+    mut output: impl AsyncRead + Unpin,
+    mut shown: impl AsyncWrite + Unpin,
+    at_prompt: impl FnOnce(),
+) -> io::Result<()> {
+    let mut at_prompt = Some(at_prompt);
+    let mut end = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let length = output.read(&mut buffer).await?;
+        if length == 0 {
+            return Ok(());
+        }
+        let part = &buffer[..length];
+        shown.write_all(part).await?;
+        shown.flush().await?;
+        end.extend_from_slice(part);
+        if end.windows(PROMPT.len()).any(|text| text == PROMPT)
+            && let Some(at_prompt) = at_prompt.take()
+        {
+            at_prompt();
+        }
+        // the prompt may arrive in parts
+        end.drain(..end.len().saturating_sub(PROMPT.len()));
+    }
+}
+
 /// Output of the machine.
 type Output = Split<BufReader<ChildStdout>>;
 
@@ -400,6 +445,29 @@ mod tests {
             numa,
             ..Hardware::default()
         }
+    }
+
+    #[tokio::test]
+    async fn input_of_shell_begins_at_the_first_prompt() {
+        let (output, mut machine) = tokio::io::duplex(64);
+        let (shown, mut terminal) = tokio::io::duplex(1024);
+        let (started, mut has_started) = tokio::sync::oneshot::channel();
+        let shell = tokio::spawn(show_shell(output, shown, || {
+            started.send(()).expect("received");
+        }));
+        let mut expect = async |text: &[u8]| {
+            machine.write_all(text).await.expect("written");
+            let mut found = vec![0; text.len()];
+            terminal.read_exact(&mut found).await.expect("read");
+            assert_eq!(found, text);
+        };
+        expect(b"windlass-vm login: root (automatic login)\r\nroot@wind").await;
+        assert!(has_started.try_recv().is_err());
+        expect(b"lass-vm:~# ").await;
+        expect(b"ls\r\nroot@windlass-vm:~# ").await;
+        assert!(has_started.try_recv().is_ok());
+        drop(machine);
+        shell.await.expect("no panic").expect("shown");
     }
 
     #[test]

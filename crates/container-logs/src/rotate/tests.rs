@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,7 +16,10 @@ use windlass_pod_lifecycle::log_rotation::RotationPolicy;
 use windlass_types::{Clock, ContainerId, Timestamp};
 
 use super::writes::WriteWatches;
-use super::{ContainerLog, LogList, LogRotation, LogRotationDeps, ReopenLog, files, rotate_logs};
+use super::{
+    ContainerLog, LogList, LogRotation, LogRotationDeps, ReopenLog, RotationError, files,
+    rotate_logs,
+};
 use crate::{LogReader, LogSource};
 
 mod bursts;
@@ -45,7 +48,7 @@ struct FakeRuntime(Mutex<Model>);
 #[derive(Debug, Default)]
 struct Model {
     calls: Vec<String>,
-    error: Option<String>,
+    error: Option<RotationError>,
     hung: Option<ContainerId>,
 }
 
@@ -54,8 +57,8 @@ impl FakeRuntime {
         self.0.lock().expect("lock").calls.clone()
     }
 
-    fn fail(&self, error: &str) {
-        self.0.lock().expect("lock").error = Some(error.to_owned());
+    fn fail(&self, error: RotationError) {
+        self.0.lock().expect("lock").error = Some(error);
     }
 
     /// Calls for this container do not end.
@@ -66,7 +69,7 @@ impl FakeRuntime {
 
 #[async_trait]
 impl ReopenLog for FakeRuntime {
-    async fn reopen(&self, container: &ContainerId) -> Result<(), String> {
+    async fn reopen(&self, container: &ContainerId) -> Result<(), RotationError> {
         let (hangs, error) = {
             let mut model = self.0.lock().expect("lock");
             model.calls.push(format!("reopen {container}"));
@@ -239,10 +242,53 @@ async fn short_log_is_kept_and_missing_log_reopened() {
 async fn failed_reopen_undoes_the_rotation() {
     let env = TestEnv::new();
     env.write("0.log", "0123456789");
-    env.runtime.fail("container is not running");
+    let error = "container is not running".to_owned();
+    env.runtime.fail(RotationError::Failed(error));
     let tried = |it: &TestEnv| it.runtime.calls().len() > 1 && it.files() == "0.log";
     env.until(&["app"], tried).await;
     assert_eq!(fs::read_to_string(env.log()).expect("log"), "0123456789");
+}
+
+/// Counts the warnings of its thread.
+#[derive(Clone, Default)]
+struct Warnings(Arc<AtomicUsize>);
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn removed_container_causes_no_rotation_warning() {
+    let env = TestEnv::new();
+    env.write("0.log", "0123456789");
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let tried = |count: usize| move |it: &TestEnv| it.runtime.calls().len() >= count;
+    let error = "container \"app\": not found".to_owned();
+    env.runtime.fail(RotationError::Removed(error.clone()));
+    env.until(&["app"], tried(2)).await;
+    assert_eq!(warnings.0.load(Ordering::Relaxed), 0);
+    env.runtime.fail(RotationError::Failed(error));
+    env.until(&["app"], tried(5)).await;
+    assert!(warnings.0.load(Ordering::Relaxed) > 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -72,6 +72,24 @@ fn restart_count_is_one_more_than_the_highest_log() {
 }
 
 #[test]
+fn restart_count_is_recoverable_without_its_own_log() {
+    let check = |names: &[&str], count, expected| {
+        let names = names.iter().copied();
+        let recoverable = is_recoverable_without_log(names.clone(), count);
+        assert_eq!(recoverable, expected, "{names:?} {count}");
+    };
+    check(&[], 0, true);
+    check(&["0.log", "0.log.20261121-030000.gz"], 0, true);
+    check(&["2.log", "3.log"], 3, true);
+    check(&["2.log.20261121-030000", "3.log"], 3, true);
+    // it would go back
+    check(&["3.log"], 3, false);
+    check(&["1.log", "3.log"], 3, false);
+    // it would still be higher
+    check(&["3.log", "4.log"], 3, false);
+}
+
+#[test]
 fn names_with_path_separators_are_rejected() {
     for name in ["", ".", "..", "a/b", "../x", "a\0b"] {
         assert!(check_component("container name", name).is_err(), "{name:?}");

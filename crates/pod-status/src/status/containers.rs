@@ -162,7 +162,12 @@ fn from_runtime(
             running(latest)
         }
         ContainerState::Exited => terminated(input, latest, old),
-        ContainerState::Created => waiting(default_reason(input), None),
+        ContainerState::Created => {
+            // not a restart yet: after a kill of the agent it is removed, and no other status has
+            // its count
+            restarts = restarts.saturating_sub(1).max(0);
+            waiting(default_reason(input), None)
+        }
         // the exit of a container must not look like a container that never ran
         ContainerState::Unknown if old_running.is_some() => {
             restarts = restarts.max(known.saturating_add(1));

@@ -128,7 +128,9 @@ pub(super) fn set(status: &mut PodStatus, input: &StatusInput<'_>, previous: &Po
         return;
     }
     let requests = requests(input.pod);
-    let resources = match status.phase.as_deref() == Some(Phase::Running.as_str()) {
+    // upstream looks at the status in the pod, which is never Running in a static pod's manifest
+    let runs = status.phase.as_deref() == Some(Phase::Running.as_str()) && !input.pod.is_static();
+    let resources = match runs {
         true => running(input, &requests, previous),
         false => Requirements {
             requests: non_empty(requests.clone()),

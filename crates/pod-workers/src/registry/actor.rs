@@ -2,9 +2,10 @@
 //!
 //! * owns: the registry of workers and waiting pods, the senders to the workers
 //! * receives: `UpdatePod` and `WorkerStateChanged` (coalesced per UID), `GetPodWorkers`,
-//!   `RuntimeState`
-//! * sends: `UpdatePod` and `RuntimeState` to a worker
-//! * invariant: one worker per UID; one worker per full name of a static pod
+//!   `RuntimeState`, completions of its own removals of dead containers
+//! * sends: `UpdatePod` and `RuntimeState` to a worker; its removals read the Pleg
+//! * invariant: one worker per UID; one worker per full name of a static pod; a removed static pod
+//!   starts again without its old containers
 //! * bound and overflow: memory grows with pods, never with messages; nothing is dropped
 //! * restart: workers are created from the pod sources and adopt running containers
 
@@ -14,13 +15,17 @@ use std::sync::Arc;
 use actix::{Actor, AsyncContext, Context, StreamHandler};
 use tokio_stream::wrappers::WatchStream;
 use windlass_actors::{GetPodWorkers, RuntimeState, UpdatePod, WorkerStateChanged};
-use windlass_mailboxes::{Delivery, Mailbox, SlotReceiver, SlotSender, slots};
+use windlass_mailboxes::{
+    CompletionSender, Completions, Delivery, Mailbox, SlotReceiver, SlotSender, completions, slots,
+    spawn_io,
+};
 use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::{PodExt, PodUid};
 
 use super::state::{Registry, RegistryEffect};
 use crate::worker::actor::{InitialState, PodWorkerActor, WorkerUpdate};
+use crate::worker::remains::remove_remains;
 use crate::worker::{WorkerDeps, report};
 
 /// Dependencies of PodWorkers.
@@ -41,6 +46,8 @@ pub struct PodWorkers {
     senders: BTreeMap<PodUid, SlotSender<(), WorkerUpdate>>,
     /// Given to each worker.
     states: SlotSender<PodUid, WorkerStateChanged>,
+    /// Sends the pods whose dead containers are removed.
+    removals: CompletionSender<PodUid>,
     streams: Option<Streams>,
 }
 
@@ -49,6 +56,7 @@ struct Streams {
     updates: SlotReceiver<PodUid, UpdatePod>,
     states: SlotReceiver<PodUid, WorkerStateChanged>,
     queries: Mailbox<GetPodWorkers>,
+    removals: Completions<PodUid>,
 }
 
 impl PodWorkers {
@@ -60,16 +68,19 @@ impl PodWorkers {
     ) -> Self {
         let mailboxes = &deps.worker.metrics.mailboxes;
         let (states, states_end) = slots(crate::POD_WORKERS, mailboxes);
+        let (removals, removals_end) = completions();
         Self {
             deps: Arc::new(deps.worker),
             backoff: deps.backoff,
             registry: Registry::default(),
             senders: BTreeMap::new(),
             states,
+            removals,
             streams: Some(Streams {
                 updates,
                 states: states_end,
                 queries,
+                removals: removals_end,
             }),
         }
     }
@@ -117,11 +128,21 @@ impl PodWorkers {
                 } => {
                     report::publish_waiting(&pod, &behind, &self.deps);
                 }
+                RegistryEffect::RemoveContainers(uid) => {
+                    let (deps, removals) = (Arc::clone(&self.deps), self.removals.clone());
+                    spawn_io("remove-remains", async move {
+                        remove_remains(&deps, &uid).await;
+                        removals.send(uid);
+                    });
+                }
                 RegistryEffect::Remove(uid) => {
                     self.senders.remove(&uid);
                     self.deps.status_store.remove(&uid);
                     self.deps.timelines.forget(&uid);
                     if let Some(file) = &self.deps.backoff_file {
+                        file.forget(&uid);
+                    }
+                    if let Some(file) = &self.deps.actuated_file {
                         file.forget(&uid);
                     }
                 }
@@ -145,6 +166,7 @@ impl Actor for PodWorkers {
             ctx.add_stream(streams.updates);
             ctx.add_stream(streams.states);
             ctx.add_stream(streams.queries);
+            ctx.add_stream(streams.removals);
         }
         let state = self.deps.runtime_state.clone();
         ctx.add_stream(WatchStream::from_changes(state));
@@ -177,6 +199,17 @@ impl StreamHandler<Delivery<GetPodWorkers>> for PodWorkers {
         delivery.open(|query| {
             // the caller may have been cancelled
             let _ = query.reply.send(self.registry.statuses());
+        });
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl StreamHandler<Delivery<PodUid>> for PodWorkers {
+    fn handle(&mut self, delivery: Delivery<PodUid>, _: &mut Context<Self>) {
+        delivery.open(|uid| {
+            let effects = self.registry.containers_removed(&uid);
+            self.apply(effects);
         });
     }
 

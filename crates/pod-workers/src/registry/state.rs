@@ -2,7 +2,7 @@
 //!
 //! Two static pods with the same full name but different UIDs never run together: the newer waits,
 //! in order of arrival. A pod that is desired again while it terminates gets a new worker once the
-//! old one has finished.
+//! old one has finished and its dead containers are removed: they are not those of the new pod.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -32,6 +32,8 @@ pub enum RegistryEffect {
         /// The pod that it waits for.
         behind: PodUid,
     },
+    /// Remove the dead containers of a removed pod from the runtime.
+    RemoveContainers(PodUid),
     /// Remove all state of the pod.
     Remove(PodUid),
 }
@@ -48,6 +50,7 @@ impl fmt::Display for RegistryEffect {
                 write!(f, "forward({uid}{run}{kill})")
             }
             Self::Queue { uid, behind, .. } => write!(f, "queue({uid} behind {behind})"),
+            Self::RemoveContainers(uid) => write!(f, "remove-containers({uid})"),
             Self::Remove(uid) => write!(f, "remove({uid})"),
         }
     }
@@ -60,6 +63,8 @@ struct Worker {
     name: Option<PodFullName>,
     finished: bool,
     removed: bool,
+    /// The dead containers are being removed.
+    removes_containers: bool,
     restart: Option<SharedPod>,
 }
 
@@ -74,6 +79,7 @@ impl Worker {
             name: pod.is_static().then(|| pod.full_name()),
             finished: false,
             removed: false,
+            removes_containers: false,
             restart: None,
         }
     }
@@ -89,6 +95,7 @@ impl Worker {
             name: None,
             finished: false,
             removed: pod.is_none(),
+            removes_containers: false,
             restart: None,
         }
     }
@@ -148,7 +155,7 @@ impl Registry {
         }
         if worker.finished {
             return if worker.removed {
-                self.end(uid)
+                self.remove_containers(uid)
             } else {
                 Vec::new()
             };
@@ -238,9 +245,35 @@ impl Registry {
         }
         worker.finished = true;
         if worker.removed {
-            self.end(uid)
+            self.remove_containers(uid)
         } else {
             self.pass_on_name(uid)
+        }
+    }
+
+    /// Removes the dead containers of a finished worker. A pod of the API server never returns with
+    /// the same UID: its containers are left to housekeeping.
+    fn remove_containers(&mut self, uid: &PodUid) -> Vec<RegistryEffect> {
+        let Some(worker) = self.workers.get_mut(uid) else {
+            return Vec::new();
+        };
+        if worker.status.is_static == Some(false) {
+            return self.end(uid);
+        }
+        if std::mem::replace(&mut worker.removes_containers, true) {
+            return Vec::new();
+        }
+        let mut effects = vec![RegistryEffect::RemoveContainers(uid.clone())];
+        effects.extend(self.pass_on_name(uid));
+        effects
+    }
+
+    /// Handles the end of [`RegistryEffect::RemoveContainers`].
+    pub fn containers_removed(&mut self, uid: &PodUid) -> Vec<RegistryEffect> {
+        let worker = self.workers.get(uid);
+        match worker.is_some_and(|worker| worker.removes_containers) {
+            true => self.end(uid),
+            false => Vec::new(),
         }
     }
 

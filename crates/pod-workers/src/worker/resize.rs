@@ -67,6 +67,9 @@ impl ResizeReport {
     /// Handles the result of a sync.
     pub(crate) fn resized(&mut self, pod: &Pod, result: Result<(), String>, deps: &WorkerDeps) {
         let Err(error) = result else {
+            if let Some(file) = &deps.actuated_file {
+                file.record(&pod.uid(), &AllocatedResources::from_pod(pod));
+            }
             if let Some(mut done) = self.0.take() {
                 done.resize.error = None;
                 record(Reason::ResizeCompleted, pod, &done.resize, deps);

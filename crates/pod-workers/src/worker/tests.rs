@@ -288,6 +288,7 @@ impl Node {
             metrics,
             runtime_state: watch::Sender::new(usable()).subscribe(),
             backoff_file: None,
+            actuated_file: None,
             settings: WorkerSettings {
                 sync_frequency: Duration::from_secs(60),
                 restart_policy: RuntimeOptions::default().restart_backoff,

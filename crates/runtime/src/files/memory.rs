@@ -38,6 +38,7 @@ struct State {
     files: BTreeMap<PathBuf, String>,
     links: BTreeMap<PathBuf, PathBuf>,
     failing: BTreeMap<PodUid, String>,
+    logs_fail: bool,
     hanging: BTreeSet<PodUid>,
     hung_queues: BTreeSet<String>,
     mounted: BTreeSet<PodUid>,
@@ -80,6 +81,11 @@ impl MemoryFiles {
             Some(text) => state.failing.insert(uid.clone(), text.to_owned()),
             None => state.failing.remove(uid),
         };
+    }
+
+    /// Makes the removal of logs fail, or succeed again.
+    pub fn fail_log_removals(&self, fail: bool) {
+        self.state.lock().logs_fail = fail;
     }
 
     /// Makes the creation of a pod's directories hang, or return again on the next call; a hung
@@ -331,6 +337,9 @@ impl PodFiles for MemoryFiles {
         log: &Path,
     ) -> Result<(), FilesError> {
         let mut state = self.call("remove-log", uid);
+        if state.logs_fail {
+            return Err(FilesError::io("remove", log, io::Error::other("read-only")));
+        }
         state.files.remove(log);
         state.links.remove(link);
         Ok(())

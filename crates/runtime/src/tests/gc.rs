@@ -82,6 +82,47 @@ async fn running_pod_keeps_newest_dead_instance_and_its_log() {
 }
 
 #[tokio::test]
+async fn removal_in_progress_is_not_reported_as_failure() {
+    let env = TestEnv::new();
+    let mut pods = observed(vec![
+        seen("a", "a2", ContainerState::Running, 2),
+        seen("a", "a1", ContainerState::Exited, 1),
+        seen("a", "a0", ContainerState::Exited, 0),
+    ]);
+    pods.containers[2].created_at = at(-90);
+    let removing = "failed to set removing state for container \"a0\": \
+        container is already in removing state";
+    for (code, message, failures) in [
+        (CriCode::Other, removing, 0),
+        (CriCode::NotFound, "an error occurred", 0),
+        (CriCode::Other, "device or resource busy", 1),
+    ] {
+        env.fake.fail("remove a0", code, message);
+        let report = env.runtime.remove_older_dead_containers(&pods).await;
+        assert_eq!(report.failures.len(), failures, "{message}");
+    }
+}
+
+#[tokio::test]
+async fn removed_pod_keeps_no_dead_container_or_log() {
+    let env = TestEnv::new();
+    env.sync(&pod(&["a"]), nothing()).await;
+    env.fake.forget_calls();
+    add(&env, "a0", ContainerState::Exited, 0);
+    add_sandbox(&env, "s0", false, 0);
+    env.fake.fail("remove a0", CriCode::Other, "busy");
+    let report = env.runtime.remove_remains(&"u1".into()).await;
+    let report = report.expect_err("its container is left");
+    assert_eq!(report.failures.len(), 1, "{report}");
+    env.fake.heal("remove a0");
+    let report = env.runtime.remove_remains(&"u1".into()).await;
+    assert_eq!(
+        report.expect("nothing is left").to_string(),
+        "containers=1 sandboxes=1 log-dirs=1 links=0 failures=0"
+    );
+}
+
+#[tokio::test]
 async fn unknown_pod_is_removed_once_all_sources_are_ready() {
     let env = TestEnv::new();
     env.sync(&pod(&["a"]), nothing()).await;

@@ -415,3 +415,42 @@ async fn termination_message_is_read_from_file_or_log() {
     let message = env.runtime.termination_message(&spec, &exited).await;
     assert_eq!(message.as_deref(), Some("termination message"));
 }
+
+#[tokio::test]
+async fn log_of_never_started_instance_is_removed_before_it() {
+    async fn check(logs: &[&str], count: u32, left: &[&str], next: u32) {
+        let dir = Path::new("/var/log/pods/default_web_u1/a");
+        let env = TestEnv::new();
+        for log in logs {
+            env.files.put(dir.join(log), "");
+        }
+        env.fake.fail("remove a0", CriCode::Other, "busy");
+        let unused = seen("a", "a0", ContainerState::Created, count);
+        env.sync(&pod(&["a"]), observed(vec![unused])).await;
+        assert_eq!(env.fake.calls(), ["remove a0"]);
+        let paths = env.files.paths();
+        let found: Vec<_> = paths.iter().filter(|path| path.starts_with(dir)).collect();
+        let left: Vec<_> = left.iter().map(|name| dir.join(name)).collect();
+        assert_eq!(found, left.iter().collect::<Vec<_>>(), "{logs:?}");
+        // the next agent run, after the removal of the instance
+        env.fake.forget_calls();
+        env.sync(&pod(&["a"]), observed(Vec::new())).await;
+        let create = format!("create a#{next}");
+        assert_eq!(env.fake.calls(), [create.as_str(), "start a"], "{logs:?}");
+    }
+    check(&["0.log"], 0, &[], 0).await;
+    check(&["2.log", "3.log"], 3, &["2.log"], 3).await;
+    // without the log of the previous instance the count would go back
+    check(&["3.log"], 3, &["3.log"], 4).await;
+}
+
+#[tokio::test]
+async fn failed_log_removal_does_not_keep_the_instance() {
+    let env = TestEnv::new();
+    env.files.put("/var/log/pods/default_web_u1/a/0.log", "");
+    env.files.fail_log_removals(true);
+    let unused = seen("a", "a0", ContainerState::Created, 0);
+    let outcome = env.sync(&pod(&["a"]), observed(vec![unused])).await;
+    assert_eq!(line(&env, &outcome), "ok");
+    assert_eq!(env.fake.calls(), ["remove a0", "create a#0", "start a"]);
+}

@@ -40,21 +40,31 @@ pub(super) fn of_file_systems(all: &mut Vec<RowFamily>) {
     }
 }
 
-/// Families of cgroup I/O by device.
+/// Families of cgroup I/O by device. The disks of the host file systems have no bytes, as upstream.
 pub(super) fn of_devices(all: &mut Vec<RowFamily>) {
-    let io: Figures<DeviceIo, u64, 4> = rows! {
-        "container_fs_reads_bytes_total", "Cumulative count of bytes read", |it| it.read_bytes;
-        "container_fs_reads_total", "Cumulative count of reads completed", |it| it.reads;
+    type Io = fn(&DeviceIo) -> u64;
+    type Disk = fn(&DiskUsage) -> Option<u64>;
+    let io: [(_, _, Io, Disk); 4] = rows! {
+        "container_fs_reads_bytes_total",
+            "Cumulative count of bytes read", |it| it.read_bytes, |_| None;
+        "container_fs_reads_total",
+            "Cumulative count of reads completed", |it| it.reads, |it| Some(it.reads);
         "container_fs_writes_bytes_total",
-            "Cumulative count of bytes written", |it| it.written_bytes;
-        "container_fs_writes_total", "Cumulative count of writes completed", |it| it.writes;
+            "Cumulative count of bytes written", |it| it.written_bytes, |_| None;
+        "container_fs_writes_total",
+            "Cumulative count of writes completed", |it| it.writes, |it| Some(it.writes);
     };
-    for (name, help, figure) in io {
+    for (name, help, of_cgroup, of_disk) in io {
         samples(all, counter(name, help), move |text, row| {
-            for device in row.cgroup.io.iter().flat_map(|io| &io.devices) {
-                let more = [("device", device.device.as_str())];
-                let value = figure(device) as f64;
-                text.sample(&[&row.labels(), &more], value, Some(row.cgroup.at));
+            let devices = || row.cgroup.io.iter().flat_map(|io| &io.devices);
+            let in_cgroup = devices().map(|it| (it.device.as_str(), of_cgroup(it)));
+            let disks = row.disks.iter().map(|(name, disk)| (name.as_str(), disk));
+            // a disk without partitions is in both, but a device has one sample
+            let disks = disks.filter(|(name, _)| devices().all(|it| it.device != *name));
+            let disks = disks.filter_map(|(name, disk)| Some((name, of_disk(disk)?)));
+            for (device, value) in in_cgroup.chain(disks) {
+                let more = [("device", device)];
+                text.sample(&[&row.labels(), &more], value as f64, Some(row.cgroup.at));
             }
         });
     }

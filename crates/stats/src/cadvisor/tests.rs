@@ -224,6 +224,32 @@ fn host_disks_and_devices_have_samples() {
 }
 
 #[test]
+fn root_has_reads_and_writes_of_host_disks() {
+    let mut node = node();
+    let root = "container=\"\",id=\"/\",image=\"\",name=\"\",namespace=\"\",pod=\"\"";
+    let samples = |node: &NodeUsage, name: &str| {
+        let text = cadvisor_metrics(&machine(), Some((node, &[])));
+        let head = format!("container_fs_{name}_total{{{root},device=");
+        let lines = text.lines().filter_map(|line| line.strip_prefix(&head));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let of_disk = |name: &str, expected: &str| {
+        let found = samples(&node, name);
+        assert_eq!(found, ["\"/dev/vda\"} 0 1000000", expected], "{name}");
+    };
+    of_disk("reads", "\"/dev/vda1\"} 881000 1000000");
+    of_disk("writes", "\"/dev/vda1\"} 4140000 1000000");
+    // bytes are of cgroups only
+    assert_eq!(samples(&node, "reads_bytes").len(), 1);
+    assert_eq!(samples(&node, "writes_bytes").len(), 1);
+    // a device that the cgroup counts has one sample
+    for fs in [&mut node.fs, &mut node.image_fs].into_iter().flatten() {
+        fs.device = Some("/dev/vda".into());
+    }
+    assert_eq!(samples(&node, "reads"), ["\"/dev/vda\"} 0 1000000"]);
+}
+
+#[test]
 fn absent_values_are_omitted() {
     let mut pod = pod();
     pod.containers[0].cgroup = None;

@@ -213,12 +213,14 @@ fn block_io_is_parsed_by_device() {
 
 #[test]
 fn diskstats_with_fewer_columns_are_parsed() {
-    let text = b"   8       0 sda 1 2 3 4 5 6 7 8 9 10 11\n 254       1 vda1 1 20 30 40 5 60 70 80 90 100 \
+    let text = b"   8       0 sda 1 2 3 4 5 6 7 8 9 10 11\n 254       1 vda1 10 20 30 40 50 60 70 80 90 100 \
         110 12 13 14 15 16 17\n   8       1 sda1 1 2 3 4\n   8       2 sda2 1 2 3 4 5 6 7 8 9 x 11\n\n";
     let disk = |times: u64| DiskUsage {
+        reads: times,
         reads_merged: 2 * times,
         sectors_read: 3 * times,
         read_ms: 4 * times,
+        writes: 5 * times,
         writes_merged: 6 * times,
         sectors_written: 7 * times,
         write_ms: 8 * times,

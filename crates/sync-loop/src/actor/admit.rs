@@ -204,13 +204,28 @@ impl SyncLoop {
     }
 
     pub(super) fn record(&self, dispatch: &Dispatch) {
-        let Some(checkpoint) = &self.deps.admission.checkpoint else {
+        let deps = &self.deps.admission;
+        if deps.checkpoint.is_none() && deps.resource_files.is_none() {
             return;
-        };
-        match self.admissions.checkpoint_change(dispatch, &self.desired) {
-            CheckpointChange::Record(admitted) => checkpoint.record(&admitted),
-            CheckpointChange::Forget(uid) => checkpoint.forget(&uid),
-            CheckpointChange::None => {}
+        }
+        let change = self.admissions.checkpoint_change(dispatch, &self.desired);
+        if let Some(files) = &deps.resource_files {
+            match &change {
+                CheckpointChange::Record(it) => {
+                    files.allocated.record(&it.pod.uid(), &it.allocated);
+                }
+                CheckpointChange::Forget(uid) => files.allocated.forget(uid),
+                CheckpointChange::None => {}
+            }
+        }
+        if let Some(checkpoint) = &deps.checkpoint {
+            match change {
+                // a manifest outlives the agent
+                CheckpointChange::Record(admitted) if admitted.pod.is_static() => {}
+                CheckpointChange::Record(admitted) => checkpoint.record(&admitted),
+                CheckpointChange::Forget(uid) => checkpoint.forget(&uid),
+                CheckpointChange::None => {}
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use windlass_node_rules::admission::SysctlAllowList;
 use windlass_node_rules::resize::ResizePolicy;
 use windlass_runtime::{MemoryFiles, PodRuntimeDeps, RuntimeOptions};
 use windlass_status::PodStatusEntry;
+use windlass_store::PodResources;
 use windlass_testing::fake_checks::FakeChecks;
 use windlass_testing::fake_runtime::FakeRuntime;
 use windlass_types::corev1::PodStatus;
@@ -138,7 +139,8 @@ fn deps(workers: PodWorkersHandle, clock: Arc<dyn Clock>, metrics: Metrics) -> S
             shutdown: watch::Sender::new(ShutdownState::default()).subscribe(),
             pressure: watch::Sender::new(NodePressure::default()).subscribe(),
             checkpoint: None,
-            restored: BTreeMap::new(),
+            resource_files: None,
+            restored: PodResources::new(),
             events,
             allocations: AllocationsHandle {
                 requests: slots(crate::SYNC_LOOP, &metrics.mailboxes).0,

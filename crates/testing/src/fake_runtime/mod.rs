@@ -16,6 +16,7 @@ mod operation;
 
 mod identity;
 mod images;
+mod logs;
 mod model;
 
 mod driver;
@@ -41,10 +42,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_cri::CriResult;
+use windlass_runtime::files::MemoryFiles;
 use windlass_types::cri::{ImageInfo, RuntimeHandler};
 use windlass_types::{Clock, ContainerId, ContainerState, PodUid, SandboxId, Timestamp};
 
 use driver::SimDriver;
+use logs::Logs;
 
 /// Handle to a fake runtime; clones share it.
 #[derive(Clone)]
@@ -117,6 +120,13 @@ impl FakeRuntime {
     pub fn script(&self, key: &str, behaviors: Vec<Behavior>) {
         self.driver
             .change(|state| state.model.scripts.insert(key.to_owned(), behaviors));
+    }
+
+    /// Creates the log of each started container in these files, as the runtime does before the
+    /// container runs; its removal leaves the log.
+    pub fn create_logs_in(&self, files: MemoryFiles) {
+        self.driver
+            .change(|state| state.model.logs = Logs::in_files(files));
     }
 
     /// Sets the latency of an operation.

@@ -24,6 +24,7 @@ use super::identity::{
     no_container, no_sandbox, sandbox_name, sandbox_not_running, sandbox_subject,
 };
 use super::images::ImageStore;
+use super::logs::Logs;
 use super::resize::ReportedResources;
 
 /// Error of a call.
@@ -62,6 +63,7 @@ pub(super) struct Model {
     pub(super) timers: Vec<Duration>,
     /// Changes for the observer.
     pub(super) changes: Vec<RuntimeChange>,
+    pub(super) logs: Logs,
     /// Exit times of containers ([`Container::end`]), including outdated entries.
     ends: BTreeSet<(Timestamp, ContainerId)>,
     seed: u64,
@@ -467,6 +469,7 @@ impl Model {
         let Some(container) = self.containers.get_mut(id) else {
             return Err(no_container(id));
         };
+        self.logs.open(&container.log_path);
         if let Some(error) = behavior.start_error.clone() {
             container.state = ContainerState::Exited;
             container.finished_at = Some(now);
@@ -509,6 +512,7 @@ impl Model {
             return;
         }
         container.starting = true;
+        self.logs.open(&container.log_path);
         let at = after(now, CUT_OFF_TIME);
         container.end = Some(End {
             at,

@@ -2,17 +2,18 @@
 //!
 //! After the kill, calls in progress do not return and new calls hang. The runtime cuts them off, as
 //! containerd does when the connection of a call ends: a sandbox in creation is gone, a container in
-//! creation is created, and a container in start exits 2 s later without having run. Each call is a
-//! crossing; a kill can be armed for the n-th one ([`Fence::arm`]).
+//! creation is created, and a container in start exits 2 s later without having run. Other calls
+//! complete. Each call is a crossing; a kill can be armed for the n-th one ([`Fence::arm`]).
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt;
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 use windlass_cri::{
     CriResult, ImageFsInfo, ImageService, RuntimeEventStream, RuntimeFs, RuntimeService,
     RuntimeStats,
@@ -46,7 +47,7 @@ pub(crate) struct Fence {
 
 #[derive(Debug, Default)]
 struct FenceState {
-    raised: AtomicBool,
+    raised: CancellationToken,
     /// Calls so far that left the agent.
     crossings: AtomicU64,
     /// The crossing at which the agent is killed.
@@ -66,7 +67,7 @@ impl Fence {
 
     /// Kills the agent.
     pub(super) fn raise(&self) {
-        self.state.raised.store(true, Ordering::Relaxed);
+        self.state.raised.cancel();
         self.volumes.kill();
     }
 
@@ -90,6 +91,18 @@ impl Fence {
         response
     }
 
+    /// Like [`Self::pass`], for a call that the runtime cuts off at the kill. The task of the call
+    /// lives on.
+    async fn pass_until_kill<T>(&self, call: impl Future<Output = T>) -> T {
+        self.pass(async {
+            match self.state.raised.run_until_cancelled(call).await {
+                Some(response) => response,
+                None => std::future::pending().await,
+            }
+        })
+        .await
+    }
+
     /// A call that does not wait; `None` if the agent is killed.
     pub(super) fn pass_now<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
         let crossing = self.enter();
@@ -109,7 +122,7 @@ impl Fence {
     }
 
     pub(super) fn is_raised(&self) -> bool {
-        self.state.raised.load(Ordering::Relaxed)
+        self.state.raised.is_cancelled()
     }
 
     fn leave(&self, crossing: u64) {
@@ -152,7 +165,7 @@ impl RuntimeService for Fence {
     }
 
     async fn run_pod_sandbox(&self, config: &SandboxConfig, handler: &str) -> CriResult<SandboxId> {
-        self.pass(self.runtime.run_pod_sandbox(config, handler))
+        self.pass_until_kill(self.runtime.run_pod_sandbox(config, handler))
             .await
     }
 
@@ -194,15 +207,13 @@ impl RuntimeService for Fence {
             .iter()
             .map(|mount| Path::new(&mount.host_path));
         self.volumes.check_paths(&sandbox_config.uid, paths);
-        self.pass(
-            self.runtime
-                .create_container(sandbox, config, sandbox_config),
-        )
-        .await
+        let runtime = &self.runtime;
+        let call = runtime.create_container(sandbox, config, sandbox_config);
+        self.pass_until_kill(call).await
     }
 
     async fn start_container(&self, id: &ContainerId) -> CriResult<()> {
-        self.pass(self.runtime.start_container(id)).await
+        self.pass_until_kill(self.runtime.start_container(id)).await
     }
 
     async fn stop_container(&self, id: &ContainerId, grace: Duration) -> CriResult<()> {

@@ -184,6 +184,10 @@ impl VolumeReconciler {
             }))),
         };
         let finished = matches!(tear_down.phase, Phase::Finished(_));
+        if matches!(tear_down.phase, Phase::Finished(Ok(()))) && tear_down.waiters.is_empty() {
+            // the callers got a reply before the end and wait for their next attempt
+            steps.push(Step::RequeuePod(uid.clone()));
+        }
         let due = |waiter: &mut Waiter| finished || waiter.until <= now.monotonic;
         for waiter in tear_down.waiters.extract_if(.., due) {
             steps.push(Step::ReplyTearDown(waiter.request, result.clone()));

@@ -1,6 +1,6 @@
 //! Cgroup settings of pods.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_cgroups::{CgroupTree, HostTree, SystemdSlices};
@@ -8,23 +8,22 @@ use windlass_config::{FeatureGates, KubeletConfiguration, percent};
 use windlass_runtime::CgroupSettings;
 use windlass_runtime_config::node_cgroups::{QosMemory, Reservations, reserved_limits};
 use windlass_runtime_config::pod_cgroup::NodeLimits;
+use windlass_stats::max_tasks;
 use windlass_types::corev1::Node;
 use windlass_types::cri::CgroupDriver;
 
-use super::read;
-
 /// Mount point of cgroupfs.
 pub(super) const CGROUPS: &str = "/sys/fs/cgroup";
-/// The kernel's limit of processes and threads.
-const PID_MAX: &str = "/proc/sys/kernel/pid_max";
 /// Value of `enforceNodeAllocatable` that limits all pods together.
 const PODS: &str = "pods";
 
-/// Returns `None` if the runtime manages cgroups or the host has none.
+/// Returns `None` if the runtime manages cgroups or the host has none. `proc` is the mount point of
+/// procfs.
 pub(super) fn cgroup_settings(
     kubelet: &KubeletConfiguration,
     gates: &FeatureGates,
     node: &Node,
+    proc: &Path,
 ) -> Option<CgroupSettings> {
     if !kubelet.cgroups_per_qos {
         return None;
@@ -38,7 +37,8 @@ pub(super) fn cgroup_settings(
     };
     let capacity = node.status.as_ref().and_then(|s| s.capacity.clone());
     let capacity = capacity.unwrap_or_default();
-    let pid_max = read(PID_MAX).trim().parse().unwrap_or(0);
+    let max_tasks = max_tasks(proc).and_then(|tasks| i64::try_from(tasks).ok());
+    let max_tasks = max_tasks.unwrap_or(0);
     let reserved = [&kubelet.system_reserved, &kubelet.kube_reserved];
     let enforced = kubelet
         .enforce_node_allocatable
@@ -51,7 +51,7 @@ pub(super) fn cgroup_settings(
         root: kubelet.cgroup_root.clone(),
         // validated; the default is that of upstream
         driver: CgroupDriver::parse(&kubelet.cgroup_driver).unwrap_or(CgroupDriver::Cgroupfs),
-        node: NodeLimits::new(&capacity, pid_max, if enforced { &reserved } else { &[] }),
+        node: NodeLimits::new(&capacity, max_tasks, if enforced { &reserved } else { &[] }),
         pids_limit: Some(kubelet.pod_pids_limit).filter(|limit| *limit > 0),
         reserved: reserved_limits(
             &kubelet.enforce_node_allocatable,
@@ -65,7 +65,7 @@ pub(super) fn cgroup_settings(
         ),
         qos_memory: qos_share(kubelet, gates).map(|percent| QosMemory {
             percent,
-            allocatable: NodeLimits::new(&capacity, pid_max, &reserved).memory,
+            allocatable: NodeLimits::new(&capacity, max_tasks, &reserved).memory,
         }),
     })
 }
@@ -82,11 +82,14 @@ mod tests {
 
     #[test]
     fn cgroup_settings_follow_kubelet_configuration() {
+        let proc = Path::new("/proc");
         let mut kubelet = KubeletConfiguration {
             cgroups_per_qos: false,
             ..KubeletConfiguration::default()
         };
-        assert!(cgroup_settings(&kubelet, &FeatureGates::default(), &Node::default()).is_none());
+        assert!(
+            cgroup_settings(&kubelet, &FeatureGates::default(), &Node::default(), proc).is_none()
+        );
         kubelet.cgroups_per_qos = true;
         kubelet.cgroup_driver = "systemd".to_owned();
         kubelet.cgroup_root = "/pods".to_owned();
@@ -95,7 +98,7 @@ mod tests {
         }
         let node = serde_json::json!({"status": {"capacity": {"memory": "8Gi"}}});
         let node: Node = serde_json::from_value(node).expect("a node");
-        let settings = cgroup_settings(&kubelet, &FeatureGates::default(), &node)
+        let settings = cgroup_settings(&kubelet, &FeatureGates::default(), &node, proc)
             .expect("the host has cgroups");
         assert_eq!(settings.driver, CgroupDriver::Systemd);
         assert_eq!(settings.root, "/pods");
@@ -103,9 +106,30 @@ mod tests {
         assert_eq!(settings.pids_limit, None);
         kubelet.enforce_node_allocatable = vec!["none".to_owned()];
         kubelet.pod_pids_limit = 64;
-        let settings = cgroup_settings(&kubelet, &FeatureGates::default(), &node)
+        let settings = cgroup_settings(&kubelet, &FeatureGates::default(), &node, proc)
             .expect("the host has cgroups");
         assert_eq!(settings.node.memory, 8 << 30);
         assert_eq!(settings.pids_limit, Some(64));
+    }
+
+    #[test]
+    fn pid_limit_of_pods_is_lower_of_two_kernel_limits() {
+        let proc = tempfile::tempdir().expect("directory");
+        let kernel = proc.path().join("sys/kernel");
+        std::fs::create_dir_all(&kernel).expect("made");
+        let mut kubelet = KubeletConfiguration::default();
+        kubelet
+            .system_reserved
+            .insert("pid".to_owned(), "500".to_owned());
+        let check = |pid_max: &str, threads_max: &str, expected: i64| {
+            std::fs::write(kernel.join("pid_max"), pid_max).expect("written");
+            std::fs::write(kernel.join("threads-max"), threads_max).expect("written");
+            let gates = FeatureGates::default();
+            let settings = cgroup_settings(&kubelet, &gates, &Node::default(), proc.path());
+            let settings = settings.expect("the host has cgroups");
+            assert_eq!(settings.node.pids, expected);
+        };
+        check("4194304\n", "60000\n", 59_500);
+        check("32768\n", "60000\n", 32_268);
     }
 }

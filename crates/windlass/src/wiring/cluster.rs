@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use windlass_actors::{ApiPodUpdate, NodeUpdate, PluginResourceUpdate, SourceSnapshot};
-use windlass_mailboxes::{MailboxSender, mailbox, slots, spawn_io, start_actor};
+use windlass_mailboxes::{MailboxSender, SlotSender, mailbox, slots, spawn_io, start_actor};
 use windlass_node::{
     CsiNodeStatus, HungPodsMessage, NodeLease, NodeLeaseDeps, NodeStatus, NodeStatusDeps,
 };
@@ -13,6 +13,7 @@ use windlass_status::{
     ApiEvents, EventLog, EventRecorder, PodStatusStore, StatusManager, StatusManagerDeps,
 };
 use windlass_types::PodUid;
+use windlass_types::view::PodWatch;
 
 use super::AgentParts;
 use super::links::{Links, Shared};
@@ -48,6 +49,52 @@ pub(super) struct ClusterWiring {
     pub(super) plugin_resources: watch::Receiver<PluginResourceUpdate>,
 }
 
+/// Starts the StatusManager; returns where it receives the pods of the API server.
+fn spawn_status_manager(
+    cluster: &ClusterParts,
+    shared: &Shared,
+    links: &Links,
+) -> SlotSender<PodUid, ApiPodUpdate> {
+    let metrics = &shared.metrics;
+    let (seen, seen_slots) = slots(windlass_status::STATUS_MANAGER, &metrics.mailboxes);
+    let deps = StatusManagerDeps {
+        client: cluster.clients.main.clone(),
+        status_store: shared.status_store.clone(),
+        timelines: shared.timelines.clone(),
+        clock: Arc::clone(&shared.clock),
+        metrics: metrics.clone(),
+    };
+    let (node, ready) = (links.node.clone(), links.sources_ready.clone());
+    start_actor(StatusManager::new(deps, seen_slots, node, ready));
+    seen
+}
+
+/// Starts the source of the API server's pods; returns the state of its watch.
+fn spawn_api_source(
+    cluster: &ClusterParts,
+    storage: MailboxSender<SourceSnapshot>,
+    seen: SlotSender<PodUid, ApiPodUpdate>,
+    shared: &Shared,
+    links: &Links,
+) -> watch::Receiver<Option<PodWatch>> {
+    let (pod_watch_sender, pod_watch) = watch::channel(None);
+    let mailboxes = &shared.metrics.mailboxes;
+    let (events, event_mailbox) = mailbox(windlass_sources::API_SOURCE, mailboxes);
+    let source = ApiSourceConfig {
+        client: cluster.clients.watch.clone(),
+        node_name: shared.node_name.clone(),
+        node: links.node.clone(),
+        storage,
+        seen,
+        events,
+        pod_watch: pod_watch_sender,
+        recorder: Arc::clone(&shared.events),
+        clock: Arc::clone(&shared.clock),
+    };
+    start_actor(ApiSource::new(source, event_mailbox));
+    pod_watch
+}
+
 /// Starts the actors of a cluster node.
 pub(super) fn spawn_cluster(
     cluster: ClusterParts,
@@ -56,36 +103,8 @@ pub(super) fn spawn_cluster(
     links: &Links,
 ) -> ClusterHandles {
     let metrics = &shared.metrics;
-    let (seen_sender, seen_slots) =
-        slots::<PodUid, ApiPodUpdate>(windlass_status::STATUS_MANAGER, &metrics.mailboxes);
-    start_actor(StatusManager::new(
-        StatusManagerDeps {
-            client: cluster.clients.main.clone(),
-            status_store: shared.status_store.clone(),
-            timelines: shared.timelines.clone(),
-            clock: Arc::clone(&shared.clock),
-            metrics: metrics.clone(),
-        },
-        seen_slots,
-        links.node.clone(),
-        links.sources_ready.clone(),
-    ));
-
-    let (pod_watch_sender, pod_watch) = watch::channel(None);
-    let (event_sender, event_mailbox) = mailbox(windlass_sources::API_SOURCE, &metrics.mailboxes);
-    let source = ApiSourceConfig {
-        client: cluster.clients.watch.clone(),
-        node_name: shared.node_name.clone(),
-        node: links.node.clone(),
-        storage: wiring.storage,
-        seen: seen_sender,
-        events: event_sender,
-        pod_watch: pod_watch_sender,
-        recorder: Arc::clone(&shared.events),
-        clock: Arc::clone(&shared.clock),
-    };
-    start_actor(ApiSource::new(source, event_mailbox));
-
+    let seen = spawn_status_manager(&cluster, shared, links);
+    let pod_watch = spawn_api_source(&cluster, wiring.storage, seen, shared, links);
     let (contact_sender, contact) = watch::channel(None);
     let handles = ClusterHandles {
         credentials: cluster

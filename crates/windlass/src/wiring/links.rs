@@ -107,16 +107,21 @@ pub(super) struct Links {
 
 /// The other ends, each for one actor.
 pub(super) struct Ends {
-    pub(super) sync_loop: SyncLoopEnds,
+    pub(super) pods: PodEnds,
     pub(super) container_manager: ContainerManagerEnds,
     pub(super) pleg: Mailbox<PlegMessage>,
-    pub(super) workers: Mailbox<GetPodWorkers>,
-    pub(super) updates: SlotReceiver<PodUid, UpdatePod>,
     pub(super) volumes: Mailbox<VolumeManagerMessage>,
     pub(super) node: watch::Sender<NodeUpdate>,
     pub(super) node_shutdown: watch::Sender<ShutdownState>,
     pub(super) pressure: watch::Sender<NodePressure>,
     pub(super) volumes_in_use: watch::Sender<Option<VolumesInUse>>,
+}
+
+/// The ends of the pod workers and the sync loop.
+pub(super) struct PodEnds {
+    pub(super) sync_loop: SyncLoopEnds,
+    pub(super) queries: Mailbox<GetPodWorkers>,
+    pub(super) updates: SlotReceiver<PodUid, UpdatePod>,
 }
 
 /// The ends that the sync loop receives from or sends to.
@@ -181,15 +186,19 @@ pub(super) fn channels(metrics: &Metrics) -> (Links, Ends) {
         volumes_in_use,
     };
     let ends = Ends {
-        sync_loop: SyncLoopEnds {
-            config: config_end,
-            pleg: changes_end,
-            objects: objects_end,
-            volumes: volumes_changed_end,
-            terminations: terminations_end,
-            allocations: answers_end,
-            runtime_state: runtime_state_end,
-            sources_ready: sources_ready_end,
+        pods: PodEnds {
+            sync_loop: SyncLoopEnds {
+                config: config_end,
+                pleg: changes_end,
+                objects: objects_end,
+                volumes: volumes_changed_end,
+                terminations: terminations_end,
+                allocations: answers_end,
+                runtime_state: runtime_state_end,
+                sources_ready: sources_ready_end,
+            },
+            queries: workers_end,
+            updates: updates_end,
         },
         container_manager: ContainerManagerEnds {
             requests: requests_end,
@@ -197,8 +206,6 @@ pub(super) fn channels(metrics: &Metrics) -> (Links, Ends) {
             scope: scope_end,
         },
         pleg: pleg_end,
-        workers: workers_end,
-        updates: updates_end,
         volumes: volumes_end,
         node: node_end,
         node_shutdown: node_shutdown_end,

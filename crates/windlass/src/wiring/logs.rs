@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use windlass_actors::StatusCache;
-use windlass_container_logs::{ContainerLog, LogList, LogRotationDeps, ReopenLog, rotate_logs};
+use windlass_container_logs::{
+    ContainerLog, LogList, LogRotationDeps, ReopenLog, RotationError, rotate_logs,
+};
 use windlass_cri::RuntimeService;
 use windlass_mailboxes::spawn_io;
 use windlass_types::{ContainerId, ContainerState, ObservedContainer};
@@ -20,9 +22,12 @@ pub(super) struct RuntimeLogs(pub(super) Arc<dyn RuntimeService>);
 
 #[async_trait]
 impl ReopenLog for RuntimeLogs {
-    async fn reopen(&self, container: &ContainerId) -> Result<(), String> {
+    async fn reopen(&self, container: &ContainerId) -> Result<(), RotationError> {
         let reopened = self.0.reopen_container_log(container).await;
-        reopened.map_err(|error| error.to_string())
+        reopened.map_err(|error| match error.is_not_found() {
+            true => RotationError::Removed(error.to_string()),
+            false => RotationError::Failed(error.to_string()),
+        })
     }
 }
 

@@ -3,20 +3,71 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use windlass_actors::ShutdownState;
+use windlass_actors::{NodeUpdate, PluginResourceUpdate, ShutdownState, SourceSnapshot};
 use windlass_device_plugins::DevicePlugins;
 use windlass_dra::DraClaims;
-use windlass_mailboxes::{spawn_io, start_actor};
+use windlass_mailboxes::{MailboxSender, spawn_io, start_actor};
 use windlass_node::shutdown::{NodeShutdown, NodeShutdownConfig};
 use windlass_node::{
     CsiNodeStatus, HungPodsDeps, HungPodsMessage, PodCidrDeps, run_hung_pods, run_pod_cidr_sync,
 };
 use windlass_runtime::PodRuntime;
 
+use super::cluster::{ClusterWiring, spawn_cluster};
 use super::csi::{CsiWiring, spawn_csi};
 use super::links::{Links, Shared};
 use super::parts::{ShutdownParts, VolumeParts};
 use crate::cluster::ClusterParts;
+use crate::node_summary::ClusterHandles;
+
+/// Dependencies of the node's actors beyond what most actors hold.
+pub(super) struct NodeWiring {
+    pub(super) volumes: VolumeParts,
+    pub(super) device_plugins: Option<DevicePlugins>,
+    pub(super) claims: Arc<DraClaims>,
+    /// In effect until the node object has one.
+    pub(super) pod_cidr: String,
+    pub(super) shutdown: (Option<ShutdownParts>, watch::Sender<ShutdownState>),
+    pub(super) storage: MailboxSender<SourceSnapshot>,
+    pub(super) node: watch::Sender<NodeUpdate>,
+    pub(super) plugin_resources: watch::Receiver<PluginResourceUpdate>,
+}
+
+/// Starts what serves the whole node, and the actors of a cluster node; returns the handles of the
+/// latter.
+pub(super) fn spawn_node(
+    cluster: Option<ClusterParts>,
+    wiring: NodeWiring,
+    shared: &Shared,
+    links: &Links,
+) -> Option<ClusterHandles> {
+    spawn_pod_cidr(wiring.pod_cidr, shared, links);
+    spawn_shutdown(wiring.shutdown, shared, links);
+    let (csi_status, csi_node) = watch::channel(CsiNodeStatus::default());
+    match wiring.volumes.registry {
+        Some(registry) => spawn_csi(CsiWiring {
+            registry,
+            claims: wiring.claims,
+            drivers: wiring.volumes.csi_drivers,
+            device_plugins: wiring.device_plugins,
+            cluster: cluster.as_ref(),
+            node_name: shared.node_name.clone(),
+            node_seen: links.node.clone(),
+            status: csi_status,
+            metrics: shared.metrics.clone(),
+        }),
+        // no driver can register
+        None => drop(csi_status.send_replace(CsiNodeStatus::Initialized)),
+    }
+    let wiring = ClusterWiring {
+        storage: wiring.storage,
+        csi_node,
+        hung_pods: spawn_hung_pods(shared),
+        node: wiring.node,
+        plugin_resources: wiring.plugin_resources,
+    };
+    cluster.map(|cluster| spawn_cluster(cluster, wiring, shared, links))
+}
 
 /// Starts the task that limits all pods together to the node's allocatable resources.
 pub(super) fn spawn_node_limits(runtime: &PodRuntime, shared: &Shared) {
@@ -28,7 +79,7 @@ pub(super) fn spawn_node_limits(runtime: &PodRuntime, shared: &Shared) {
 }
 
 /// Starts the task that names pods with hung operations; returns the text for the ready condition.
-pub(super) fn spawn_hung_pods(shared: &Shared) -> watch::Receiver<HungPodsMessage> {
+fn spawn_hung_pods(shared: &Shared) -> watch::Receiver<HungPodsMessage> {
     let (sender, message) = watch::channel(None);
     let task = run_hung_pods(HungPodsDeps {
         hung: shared.hung_operations.clone(),
@@ -46,7 +97,7 @@ pub(super) fn spawn_hung_pods(shared: &Shared) -> watch::Receiver<HungPodsMessag
 }
 
 /// Starts the task that gives the runtime the pod CIDR.
-pub(super) fn spawn_pod_cidr(configured: String, shared: &Shared, links: &Links) {
+fn spawn_pod_cidr(configured: String, shared: &Shared, links: &Links) {
     let deps = PodCidrDeps {
         configured,
         node: links.node.clone(),
@@ -57,11 +108,10 @@ pub(super) fn spawn_pod_cidr(configured: String, shared: &Shared, links: &Links)
 }
 
 /// Starts graceful node shutdown, if there are settings for it.
-pub(super) fn spawn_shutdown(
-    parts: Option<ShutdownParts>,
+fn spawn_shutdown(
+    (parts, state): (Option<ShutdownParts>, watch::Sender<ShutdownState>),
     shared: &Shared,
     links: &Links,
-    state: watch::Sender<ShutdownState>,
 ) {
     let Some(parts) = parts else { return };
     start_actor(NodeShutdown::new(NodeShutdownConfig {
@@ -74,38 +124,4 @@ pub(super) fn spawn_shutdown(
         recorder: Arc::clone(&shared.events),
         state,
     }));
-}
-
-/// Handlers of plugins.
-pub(super) struct PluginWiring {
-    pub(super) volumes: VolumeParts,
-    pub(super) device_plugins: Option<DevicePlugins>,
-    pub(super) claims: Arc<DraClaims>,
-}
-
-/// Starts plugin registration; returns the state of the CSINode object.
-pub(super) fn spawn_plugins(
-    plugins: PluginWiring,
-    cluster: Option<&ClusterParts>,
-    shared: &Shared,
-    links: &Links,
-) -> watch::Receiver<CsiNodeStatus> {
-    let (sender, csi_node) = watch::channel(CsiNodeStatus::default());
-    let parts = plugins.volumes;
-    match parts.registry {
-        Some(registry) => spawn_csi(CsiWiring {
-            registry,
-            claims: plugins.claims,
-            drivers: parts.csi_drivers,
-            device_plugins: plugins.device_plugins,
-            cluster,
-            node_name: shared.node_name.clone(),
-            node_seen: links.node.clone(),
-            status: sender,
-            metrics: shared.metrics.clone(),
-        }),
-        // no driver can register
-        None => drop(sender.send_replace(CsiNodeStatus::Initialized)),
-    }
-    csi_node
 }

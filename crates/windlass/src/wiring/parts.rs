@@ -27,7 +27,7 @@ use windlass_runtime::{CgroupSettings, RuntimeOptions};
 use windlass_runtime_config::port::ImageCredentials;
 use windlass_store::{
     AdmittedPod, AdmittedPods, BackoffFile, BackoffTables, EvictionFile, ImageUseFile, ImageUses,
-    ProbeResultFile, ProbeResultTables, Store,
+    PodResourceFiles, PodResources, ProbeResultFile, ProbeResultTables, Store,
 };
 use windlass_types::corev1::Node;
 use windlass_types::{Clock, SpanSink};
@@ -244,4 +244,8 @@ pub struct StateParts {
     pub admitted: Option<AdmittedPods>,
     /// Pods admitted by previous runs.
     pub restored: Vec<AdmittedPod>,
+    /// Upstream's checkpoints of pod resources.
+    pub resource_files: Option<PodResourceFiles>,
+    /// Allocated resources in them. They are newer than those of `restored` if another agent ran.
+    pub allocated: PodResources,
 }

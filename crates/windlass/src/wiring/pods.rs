@@ -1,10 +1,11 @@
 //! The pod runtime, the PLEG, the pod workers and log rotation.
 
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use windlass_actors::{GetPodWorkers, PlegHealth, PlegMessage, ProbesHandle, UpdatePod};
+use windlass_actors::{PlegHealth, PlegMessage, ProbeUpdate, ProbesHandle};
 use windlass_container_logs::{LogReader, LogRotation, LogRotationDeps};
+use windlass_container_manager::AssignedResourcesReader;
 use windlass_mailboxes::{Mailbox, SlotReceiver, start_actor};
 use windlass_objects::ObjectCache;
 use windlass_pleg::{Pleg, PlegDeps};
@@ -13,19 +14,20 @@ use windlass_pod_lifecycle::backoff::BackoffPolicy;
 use windlass_pod_workers::worker::WorkerSettings;
 use windlass_pod_workers::{PodWorkers, PodWorkersDeps, StartLimiter, WorkerDeps};
 use windlass_runtime::{PodRuntime, PodRuntimeDeps};
-use windlass_runtime_config::port::{AssignedResources, PodClaims};
-use windlass_store::{BackoffFile, BackoffTables};
-use windlass_types::PodUid;
+use windlass_runtime_config::port::PodClaims;
+use windlass_sync_loop::SyncLoopHealth;
+use windlass_types::{PodSource, PodUid};
 
-use super::links::{Links, Shared};
+use super::links::{Links, PodEnds, Shared};
 use super::logs::{RuntimeLogs, spawn_log_rotation};
-use super::parts::{RuntimeParts, WorkerParts};
+use super::parts::{NodeParts, RuntimeParts, StateParts, WorkerParts};
+use super::sync_loop::spawn_sync_loop;
 
 /// Creates the pod runtime: what starts and stops the containers of one pod.
 pub(super) fn pod_runtime(
     parts: RuntimeParts,
-    node: Arc<NodeFacts>,
-    assigned: Arc<dyn AssignedResources>,
+    node: &Arc<NodeFacts>,
+    assigned: &AssignedResourcesReader,
     shared: &Shared,
 ) -> PodRuntime {
     PodRuntime::new(PodRuntimeDeps {
@@ -33,12 +35,12 @@ pub(super) fn pod_runtime(
         checks: parts.checks,
         images: Arc::clone(&shared.images),
         credentials: parts.credentials,
-        assigned: Some(assigned),
+        assigned: Some(Arc::new(assigned.clone())),
         files: parts.files,
         cgroups: parts.cgroups,
         events: Arc::clone(&shared.events),
         clock: Arc::clone(&shared.clock),
-        node,
+        node: Arc::clone(node),
         metrics: shared.metrics.clone(),
         hung: shared.hung_operations.clone(),
         options: parts.options,
@@ -91,49 +93,52 @@ pub(super) fn spawn_logs(
     reader
 }
 
-/// Dependencies of the pod workers beyond what most actors hold.
-pub(super) struct WorkerWiring {
-    pub(super) parts: WorkerParts,
-    pub(super) host_ips: Vec<IpAddr>,
-    pub(super) stop_signals: bool,
-    pub(super) resize_pod_level: bool,
+/// Dependencies of the pod workers and the sync loop beyond what most actors hold.
+pub(super) struct PodWiring<'a> {
+    pub(super) node: &'a NodeParts,
+    pub(super) workers: WorkerParts,
     pub(super) restart_policy: BackoffPolicy,
+    pub(super) sources: BTreeSet<PodSource>,
+    pub(super) state: StateParts,
     pub(super) runtime: PodRuntime,
     pub(super) objects: Arc<ObjectCache>,
     pub(super) claims: Arc<dyn PodClaims>,
     pub(super) probes: ProbesHandle,
-    pub(super) backoff_file: Option<BackoffFile>,
-    pub(super) backoff: BackoffTables,
+    pub(super) probe_updates: SlotReceiver<PodUid, ProbeUpdate>,
+    pub(super) pleg_health: PlegHealth,
 }
 
-/// Starts the registry of pod workers.
-pub(super) fn spawn_workers(
-    wiring: WorkerWiring,
+/// Starts the registry of pod workers and the sync loop; returns the time of the last iteration of
+/// the loop.
+pub(super) fn spawn_pods(
+    mut wiring: PodWiring<'_>,
     shared: &Shared,
     links: &Links,
-    updates: SlotReceiver<PodUid, UpdatePod>,
-    queries: Mailbox<GetPodWorkers>,
-) {
-    let (hung, metrics) = (&shared.hung, &shared.metrics);
-    let settings = WorkerSettings {
-        sync_frequency: wiring.parts.sync_frequency,
-        restart_policy: wiring.restart_policy,
-        agent_started: shared.clock.now(),
-        host_ips: wiring.host_ips,
-        stop_signals: wiring.stop_signals,
-        resize_pod_level: wiring.resize_pod_level,
-        runtime_name: shared.runtime_name.clone(),
+    ends: PodEnds,
+) -> SyncLoopHealth {
+    let backoff = wiring.state.backoff.as_mut();
+    let deps = PodWorkersDeps {
+        backoff: backoff.map_or_else(BTreeMap::new, |(_, tables)| std::mem::take(tables)),
+        worker: worker_deps(&wiring, shared, links),
     };
-    let worker = WorkerDeps {
-        runtime: wiring.runtime,
+    start_actor(PodWorkers::new(deps, ends.updates, ends.queries));
+    spawn_sync_loop(wiring, shared, links, ends.sync_loop)
+}
+
+fn worker_deps(wiring: &PodWiring<'_>, shared: &Shared, links: &Links) -> WorkerDeps {
+    let (hung, metrics) = (&shared.hung, &shared.metrics);
+    let (node, state) = (wiring.node, &wiring.state);
+    let resource_files = state.resource_files.as_ref();
+    WorkerDeps {
+        runtime: wiring.runtime.clone(),
         volumes: links.volumes.clone(),
-        objects: wiring.objects,
-        claims: Some(wiring.claims),
+        objects: Arc::<ObjectCache>::clone(&wiring.objects),
+        claims: Some(Arc::clone(&wiring.claims)),
         pleg: links.pleg.clone(),
         hung: hung.clone(),
-        probes: wiring.probes,
+        probes: wiring.probes.clone(),
         start_limiter: StartLimiter::new(
-            wiring.parts.start_concurrency,
+            wiring.workers.start_concurrency,
             hung.load(),
             metrics.clone(),
         ),
@@ -143,12 +148,16 @@ pub(super) fn spawn_workers(
         clock: Arc::clone(&shared.clock),
         metrics: metrics.clone(),
         runtime_state: links.runtime_state.clone(),
-        backoff_file: wiring.backoff_file,
-        settings,
-    };
-    let deps = PodWorkersDeps {
-        worker,
-        backoff: wiring.backoff,
-    };
-    start_actor(PodWorkers::new(deps, updates, queries));
+        backoff_file: state.backoff.as_ref().map(|(file, _)| file.clone()),
+        actuated_file: resource_files.map(|files| files.actuated.clone()),
+        settings: WorkerSettings {
+            sync_frequency: wiring.workers.sync_frequency,
+            restart_policy: wiring.restart_policy,
+            agent_started: shared.clock.now(),
+            host_ips: node.host_ips.clone(),
+            stop_signals: node.facts.stop_signals,
+            resize_pod_level: node.facts.resize_pod_level,
+            runtime_name: shared.runtime_name.clone(),
+        },
+    }
 }

@@ -162,9 +162,11 @@ async fn on_containerd_node_allocatable_limits_pods_and_daemons() {
     let total: u64 = total.parse().unwrap();
     let allocatable = (total << 10) - (100 << 20);
     assert_eq!(limit(&kubepods), allocatable.to_string());
-    let processes = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap();
-    let processes: u64 = processes.trim().parse().unwrap();
-    let allocatable = (processes - 500).to_string();
+    let processes = ["pid_max", "threads-max"].map(|name| {
+        let limit = fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap();
+        limit.trim().parse::<u64>().unwrap()
+    });
+    let allocatable = (processes[0].min(processes[1]) - 500).to_string();
     let allocatable = [allocatable.as_str(); 2];
     expect(&kubepods, "pids", ["pids.max"; 2], allocatable);
     env.stop().await;

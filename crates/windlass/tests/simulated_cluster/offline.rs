@@ -161,7 +161,13 @@ fn rebooted_pods_start_offline_with_kept_objects() {
         sim.pass(MINUTE).await;
         assert_eq!(
             names(dir),
-            ["admitted_pods", "kept_objects", "kept_objects.key"]
+            [
+                "actuated_pods_state",
+                "admitted_pods",
+                "allocated_pods_state",
+                "kept_objects",
+                "kept_objects.key"
+            ]
         );
         assert_eq!(files_with_the_secret(dir), [""; 0]);
 
@@ -224,7 +230,12 @@ fn rebooted_pods_wait_without_the_setting() {
         sim.until("it runs", 10 * SECOND, |sim| ready(sim, "web"))
             .await;
         sim.pass(MINUTE).await;
-        assert_eq!(names(dir), ["admitted_pods"]);
+        let without_objects = [
+            "actuated_pods_state",
+            "admitted_pods",
+            "allocated_pods_state",
+        ];
+        assert_eq!(names(dir), without_objects);
         assert_eq!(files_with_the_secret(dir), [""; 0]);
         let outage = power_cut(sim).await;
         sim.start_agent().await;

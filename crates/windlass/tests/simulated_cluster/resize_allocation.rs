@@ -1,16 +1,18 @@
 //! Resizes: a changed spec changes nothing until the node has allocated it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde_json::{Value, json};
 use windlass_cgroups::MemoryTree;
 use windlass_runtime::CgroupSettings;
 use windlass_runtime_config::pod_cgroup::NodeLimits;
 use windlass_status::PodExplainer;
-use windlass_store::Store;
-use windlass_testing::fake_runtime::Behavior;
+use windlass_store::{PodResourceFiles, Store};
+use windlass_testing::fake_runtime::{Behavior, Operation};
 use windlass_testing::{NodeSim, PodBuilder};
 use windlass_types::corev1::{Event, Node};
 use windlass_types::cri::CgroupDriver;
@@ -117,6 +119,72 @@ fn sizes_that_are_not_allocated_change_nothing() {
         let next = create(sim, sized("next", "98", "1Gi"));
         sim.until("another runs", 5 * SECOND, |sim| runs(sim, &next))
             .await;
+    });
+}
+
+/// CPU request of a pod in a checkpoint that the Go kubelet reads, too.
+fn checkpointed_cpu(dir: &Path, file: &str, uid: &PodUid) -> Option<String> {
+    let text = std::fs::read_to_string(dir.join(file)).expect("a checkpoint");
+    let checkpoint: Value = serde_json::from_str(&text).expect("JSON");
+    let data: Value = serde_json::from_str(checkpoint["data"].as_str()?).expect("JSON");
+    let container = &data["entries"][uid.as_str()]["ContainerResources"]["app"];
+    Some(container["requests"]["cpu"].as_str()?.to_owned())
+}
+
+#[test]
+fn go_kubelet_finds_and_leaves_allocated_sizes() {
+    on_a_ready_node(212, async |sim| {
+        let dir = tempfile::tempdir().expect("a directory");
+        let cpu = |file: &str, uid: &PodUid| checkpointed_cpu(dir.path(), file, uid);
+        sim.kill_agent().await;
+        sim.admitted_pods = Some(dir.path().to_owned());
+        sim.start_agent().await;
+        let [web, gone] = ["web", "gone"].map(|name| create(sim, sized(name, "2", "64Mi")));
+        sim.until("both run", 10 * SECOND, |sim| {
+            ready(sim, "web") && ready(sim, "gone")
+        })
+        .await;
+        request_resize(sim, "web", "2000", "64Mi");
+        let message = lacks_cpu(2000, 2);
+        until_pending(sim, "web", &format!("Deferred 2: {message}")).await;
+        request_resize(sim, "web", "3", "64Mi");
+        until_allocated(sim, "web", "3").await;
+        sim.runtime.set_latency(Operation::UpdateContainer, MINUTE);
+        request_resize(sim, "web", "1", "64Mi");
+        until_allocated(sim, "web", "1").await;
+        sim.pass(SECOND).await;
+        assert_eq!(cpu("allocated_pods_state", &web).as_deref(), Some("1"));
+        assert_eq!(cpu("actuated_pods_state", &web).as_deref(), Some("3"));
+        sim.pass(2 * MINUTE).await;
+        assert_eq!(cpu("actuated_pods_state", &web).as_deref(), Some("1"));
+        request_resize(sim, "web", "2000", "64Mi");
+        until_pending(sim, "web", &format!("Deferred 5: {message}")).await;
+        sim.kill_agent().await;
+
+        // the Go kubelet allocates another size, and does not know the checkpoint of this agent
+        delete(sim, "gone", Some(0));
+        let store = Store::open(dir.path()).expect("a directory");
+        let (files, allocated) = PodResourceFiles::open(&store).expect("checkpoints");
+        let mut resources = allocated[&web].clone();
+        let container = resources.containers.get_mut("app").expect("a container");
+        let requests = container.requests.get_or_insert_default();
+        requests.insert("cpu".to_owned(), Quantity("4".to_owned()));
+        files.allocated.record(&web, &resources);
+        files.allocated.flush().await.expect("written");
+
+        sim.start_agent().await;
+        sim.until("the agent knows it", MINUTE, |sim| {
+            sim.phase("web") == "Running"
+        })
+        .await;
+        assert_eq!(allocated_cpu(sim, "web"), "4");
+        sim.pass(3 * MINUTE).await;
+        assert_eq!(allocated_cpu(sim, "web"), "4");
+        assert_eq!(cpu("actuated_pods_state", &web).as_deref(), Some("4"));
+        for file in ["allocated_pods_state", "actuated_pods_state"] {
+            assert_eq!(cpu(file, &gone), None, "{file}");
+        }
+        assert_eq!(restarts(sim, "web"), 0);
     });
 }
 

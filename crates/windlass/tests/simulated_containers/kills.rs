@@ -1,5 +1,7 @@
-//! A kill of the agent at any instant of a start or restart costs neither a restart nor back-off.
+//! A kill of the agent at any instant of a start or restart costs neither a restart nor back-off,
+//! nor does a second one while the next agent run replaces what the first one cut off.
 
+use std::path::Path;
 use std::time::Duration;
 
 use windlass_testing::fake_runtime::{Behavior, Call, Operation, Outcome};
@@ -130,6 +132,85 @@ fn kill_at_any_instant_of_a_restart_keeps_its_back_off() {
     }
     lines.dedup();
     assert!(lines.iter().all(|line| !line.is_empty()), "{lines:?}");
+}
+
+/// Restart counts of the only container of web that the agent has published, without those of
+/// agent runs that have not observed it.
+#[derive(Default)]
+struct PublishedCounts(Vec<i32>);
+
+impl PublishedCounts {
+    fn watch(&mut self, sim: &NodeSim) {
+        let entry = sim.view("web").filter(|entry| !entry.has_stale_status());
+        let status = entry.and_then(|entry| entry.status.container_statuses.clone());
+        let counts = status.into_iter().flatten().map(|it| it.restart_count);
+        self.0.extend(counts);
+        self.0.dedup();
+    }
+}
+
+/// Lets time pass until a call has this outcome.
+async fn until_called(
+    sim: &NodeSim,
+    counts: &mut PublishedCounts,
+    (operation, attempt, outcome): (Operation, usize, Outcome),
+) {
+    let subject = format!("default/web/a#{attempt}");
+    for waited in 0.. {
+        counts.watch(sim);
+        let calls = sim.runtime.calls_of(operation, &subject);
+        if calls.iter().any(|call| call.outcome == outcome) {
+            return;
+        }
+        let log = sim.log().join("\n");
+        assert!(waited < 60_000, "no {operation} {subject}\n{log}");
+        sim.pass(MILLISECOND).await;
+    }
+}
+
+#[test]
+fn kill_before_cut_off_start_is_repeated_costs_no_restart() {
+    use Operation::{RemoveContainer, StartContainer};
+    for attempt in [0, 2] {
+        simulate_cluster(34, async |sim| {
+            sim.state_disk = Some(FakeStateDisk::default());
+            sim.start_agent().await;
+            prepare(sim);
+            let mut script = vec![Behavior::exits(SECOND, 1); attempt];
+            script.push(Behavior::default());
+            sim.runtime.script("a", script);
+            // the time between the removal and the creation
+            let latency = 50 * MILLISECOND;
+            sim.runtime.set_latency(Operation::ImageStatus, latency);
+            let mut counts = PublishedCounts::default();
+            sim.desire([pod("web").container("a", IMAGE).build()]).await;
+            let cut_off = (StartContainer, attempt, Outcome::Open);
+            until_called(sim, &mut counts, cut_off).await;
+            sim.pass(20 * MILLISECOND).await;
+            counts.watch(sim);
+            kill_and_restart(sim).await;
+            // the runtime has opened it
+            let log = format!("/var/log/pods/default_web_web-uid/a/{attempt}.log");
+            assert!(sim.files.get(Path::new(&log)).is_some(), "{log}");
+            let removal = (RemoveContainer, attempt, Outcome::Done);
+            until_called(sim, &mut counts, removal).await;
+            kill_and_restart(sim).await;
+            let left = sim.runtime.all_containers();
+
+            let log = sim.log().join("\n");
+            assert!(left.iter().all(|it| it.attempt != attempt as u32), "{log}");
+            for _ in 0..SOON.as_millis() {
+                counts.watch(sim);
+                sim.pass(MILLISECOND).await;
+            }
+            let log = sim.log().join("\n");
+            let runs = sim.runtime.running(&"web-uid".into(), "a");
+            let runs = runs.map(|it| it.attempt as usize);
+            assert_eq!(runs, Some(attempt), "{log}");
+            let expected: Vec<_> = (0..=attempt as i32).collect();
+            assert_eq!(counts.0, expected, "{log}");
+        });
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use windlass_types::corev1::{
     ContainerState as ApiState, EphemeralContainer, ResourceRequirements, VolumeMount,
 };
 use windlass_types::cri::LinuxResources;
+use windlass_types::names::ANN_CONFIG_SOURCE;
 
 use super::*;
 use windlass_pod_inputs::resources::{milli_cpu_of_quota, milli_cpu_of_shares};
@@ -216,6 +217,23 @@ fn pod_level_resources_are_those_of_the_cgroup() {
     // a pod that does not run has what is allocated
     let waiting = case.with(|c| c.observed = ObservedPod::default());
     assert_eq!(show(&waiting), as_allocated);
+}
+
+#[test]
+fn pod_resources_of_static_pod_are_all_those_allocated() {
+    let amounts = "cpu=2 example.com/dev=1 memory=1Gi";
+    let mut case = asking(amounts, amounts);
+    // exclusive CPUs have no quota
+    case.cgroup = reported(2048, -1, 1 << 30);
+    let limits = |case: &Case| text(&case.status().resources.unwrap_or_default().limits);
+    assert_eq!(limits(&case), "memory=1Gi");
+    let annotations = case.pod.metadata.annotations.get_or_insert_default();
+    annotations.insert(ANN_CONFIG_SOURCE.to_owned(), "file".to_owned());
+    assert_eq!(limits(&case), amounts);
+    let status = case.status();
+    let of_container = &status.container_statuses.as_ref().expect("list")[0];
+    let of_container = of_container.resources.as_ref().expect("resources");
+    assert_eq!(text(&of_container.limits), amounts);
 }
 
 #[test]
@@ -493,4 +511,40 @@ fn ips_are_ordered_by_family_and_kept_without_sandbox() {
     assert_eq!(ips(&gone.status()), ["10.0.0.1", "fd00::2"]);
     let host = Case::new("Always hostNetwork a", "sb0-host a=run");
     assert_eq!(ips(&host.status()), ["192.168.0.1"]);
+}
+
+#[test]
+fn created_instance_is_not_a_restart_yet() {
+    let check = |asked: &str, before: &str, found: &str, expected: &str| {
+        let case = match before {
+            "" => Case::new(asked, found),
+            _ => Case::new(asked, found).after(before),
+        };
+        let status = case.status();
+        let lists = [
+            &status.init_container_statuses,
+            &status.container_statuses,
+            &status.ephemeral_container_statuses,
+        ];
+        let all = lists.into_iter().flatten().flatten();
+        let counts: Vec<_> = all
+            .map(|it| format!("{}#{}", it.name, it.restart_count))
+            .collect();
+        assert_eq!(counts.join(" "), expected, "{before:?} -> {found:?}");
+    };
+    check("Always a", "", "sb0 a=created", "a#0");
+    check("Always a", "", "sb0 a#3=created", "a#2");
+    check("Always a", "", "sb0 a#2=exit1 a#3=created", "a#2");
+    check("Always a", "", "sb0 a#2=exit1 a#3=run", "a#3");
+    check("Always a", "", "sb0 a#2=exit1 a#3=exit128", "a#3");
+    let all = "Always i:init s:sidecar a e:ephemeral";
+    let created = "sb0 i#1=created s#2=created a#3=created e=created";
+    check(all, "", created, "i#0 s#1 a#2 e#0");
+    // it never goes back
+    check("Always a", "sb0 a#3=run", "sb0 a#3=created", "a#3");
+    check("Always a", "sb0 a#3=exit1", "sb0 a#2=exit1", "a#3");
+    check("Always a", "sb0 a#3=exit1", "sb0", "a#3");
+    let ended = "sb0 i#1=exit0 s#2=run a#3=run e=exit1";
+    check(all, ended, created, "i#1 s#2 a#3 e#0");
+    check(all, ended, "sb0 i=exit0 s=exit1 a=exit1", "i#1 s#2 a#3 e#0");
 }

@@ -46,8 +46,9 @@ const FINISHED: WorkerStateChanged = WorkerStateChanged {
 enum Step {
     Update(&'static str, UpdatePod),
     Finished(&'static str),
+    ContainersRemoved(&'static str),
 }
-use Step::{Finished, Update};
+use Step::{ContainersRemoved, Finished, Update};
 
 fn check(script: Vec<(Step, &str)>) {
     let mut registry = Registry::default();
@@ -55,6 +56,7 @@ fn check(script: Vec<(Step, &str)>) {
         let effects = match step {
             Update(uid, update) => registry.update(&uid.into(), update),
             Finished(uid) => registry.state_changed(&uid.into(), FINISHED),
+            ContainersRemoved(uid) => registry.containers_removed(&uid.into()),
         };
         let line: Vec<_> = effects.iter().map(RegistryEffect::to_string).collect();
         assert_eq!(line.join(" "), expected, "step {i}");
@@ -69,7 +71,8 @@ fn edited_static_pods_wait_in_order_for_termination() {
         (Update("1", kill(true)), "forward(1 kill)"),
         (Update("3", run("3", "web")), "queue(3 behind 1)"),
         (Update("2", kill(true)), "remove(2)"),
-        (Finished("1"), "remove(1) start(3)"),
+        (Finished("1"), "remove-containers(1) start(3)"),
+        (ContainersRemoved("1"), "remove(1)"),
     ]);
 }
 
@@ -82,7 +85,8 @@ fn pod_first_seen_with_a_kill_gets_a_terminating_worker() {
         ),
         (Update("2", run("2", "web")), "start(2)"),
         (Finished("1"), ""),
-        (Update("1", kill(true)), "remove(1)"),
+        (Update("1", kill(true)), "remove-containers(1)"),
+        (ContainersRemoved("1"), "remove(1)"),
         (Update("3", run_and_kill("3", "web", true)), "remove(3)"),
     ]);
 }
@@ -93,11 +97,13 @@ fn pod_desired_again_while_terminating_restarts() {
         (Update("1", run("1", "web")), "start(1)"),
         (Update("1", kill(true)), "forward(1 kill)"),
         (Update("1", run("1", "web")), "forward(1)"),
-        (Finished("1"), "remove(1) start(1)"),
+        (Finished("1"), "remove-containers(1)"),
+        (ContainersRemoved("1"), "remove(1) start(1)"),
         (Update("1", kill(true)), "forward(1 kill)"),
         (Update("1", run("1", "web")), "forward(1)"),
         (Update("1", kill(true)), "forward(1 kill)"),
-        (Finished("1"), "remove(1)"),
+        (Finished("1"), "remove-containers(1)"),
+        (ContainersRemoved("1"), "remove(1)"),
     ]);
 }
 
@@ -111,7 +117,8 @@ fn coalesced_updates_equal_separate_ones() {
     check(vec![
         (Update("1", run("1", "web")), "start(1)"),
         (Update("1", removed_and_back), "forward(1 kill)"),
-        (Finished("1"), "remove(1) start(1)"),
+        (Finished("1"), "remove-containers(1)"),
+        (ContainersRemoved("1"), "remove(1) start(1)"),
         (Update("2", added_and_removed), "remove(2)"),
     ]);
 }
@@ -123,8 +130,38 @@ fn completed_pod_keeps_its_worker_until_removed() {
         (Finished("1"), ""),
         (Update("1", run("1", "job")), ""),
         (Update("2", run("2", "job")), "start(2)"),
-        (Update("1", kill(true)), "remove(1)"),
+        (Update("1", kill(true)), "remove-containers(1)"),
         (Update("1", kill(true)), ""),
+        (ContainersRemoved("1"), "remove(1)"),
+        (Update("1", kill(true)), ""),
+    ]);
+}
+
+#[test]
+fn pod_starts_again_without_its_old_containers() {
+    check(vec![
+        (Update("1", run("1", "job")), "start(1)"),
+        (Finished("1"), ""),
+        (Update("1", kill(true)), "remove-containers(1)"),
+        // each of them waits for the removal
+        (Update("1", run("1", "job")), ""),
+        (Update("1", kill(true)), ""),
+        (Update("1", run("1", "job")), ""),
+        (Update("2", run("2", "job")), "start(2)"),
+        (ContainersRemoved("1"), "remove(1) queue(1 behind 2)"),
+        (ContainersRemoved("1"), ""),
+    ]);
+}
+
+#[test]
+fn containers_of_api_pods_are_left_to_housekeeping() {
+    let mut of_api = Pod::clone(&pod("1", "web"));
+    of_api.metadata.annotations = None;
+    let run = UpdatePod::new(UpdateKind::Run(Arc::new(of_api)));
+    check(vec![
+        (Update("1", run), "start(1)"),
+        (Update("1", kill(true)), "forward(1 kill)"),
+        (Finished("1"), "remove(1)"),
     ]);
 }
 
@@ -135,7 +172,8 @@ fn orphaned_pod_is_stopped_and_removed() {
     check(vec![
         (Update("1", orphan), "start-orphan(1)"),
         (Update("1", run("1", "web")), "forward(1)"),
-        (Finished("1"), "remove(1) start(1)"),
+        (Finished("1"), "remove-containers(1)"),
+        (ContainersRemoved("1"), "remove(1) start(1)"),
     ]);
 }
 
@@ -162,7 +200,8 @@ fn pod_deleted_before_its_restart_does_not_restart() {
             Update("1", run_and_kill("1", "web", false)),
             "forward(1 kill)",
         ),
-        (Finished("1"), "remove(1)"),
+        (Finished("1"), "remove-containers(1)"),
+        (ContainersRemoved("1"), "remove(1)"),
     ]);
 }
 
@@ -198,9 +237,11 @@ fn statuses_follow_the_messages_of_workers() {
         &registry,
         "1s:TerminatingPod 2s:SyncPod 3s:TerminatedPod 4?:TerminatingPod",
     );
-    // a completed pod keeps its worker, an orphaned one does not; an unknown worker is ignored
+    // a completed pod keeps its worker, an orphaned one until its containers are removed; an unknown
+    // worker is ignored
     for uid in ["1", "4", "unknown"] {
         registry.state_changed(&uid.into(), FINISHED);
     }
+    registry.containers_removed(&"4".into());
     check(&registry, "1s:TerminatedPod 2s:SyncPod 3s:TerminatedPod");
 }

@@ -91,7 +91,8 @@ fn tear_down_waits_for_step_in_progress_and_reports_it() {
         fixture.tick(60.0),
         format!("failed#3(FailedMount: {hangs})")
     );
-    assert_eq!(fixture.ok("unmount(p/a)"), "");
+    // the worker, which got a reply, tries again at once
+    assert_eq!(fixture.ok("unmount(p/a)"), "requeue(p)");
     assert_eq!(
         fixture.tear_down("p", TearDownRequester::Worker),
         "discover(p)"
