@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use windlass_actors::AllocationScope;
+use windlass_actors::{AllocationScope, KillPod};
 use windlass_node_rules::admission::{
     AdmissionInput, AdmissionPolicy, Insufficient, NodeLoad, Pressure, Rejection, admit,
     admit_before_resources,
@@ -29,14 +29,14 @@ use windlass_node_rules::preemption::{
 use windlass_store::AdmittedPod;
 use windlass_types::corev1::Node;
 use windlass_types::mutation::{Mutation, mutated};
-use windlass_types::{AllocatedResources, PhaseOverride, Pod, PodExt, PodUid, SharedPod};
+use windlass_types::{AllocatedResources, Pod, PodExt, PodUid, SharedPod};
 
 use crate::desired::DesiredPods;
 use crate::dispatch::{Dispatch, preempt};
 pub use preemptions::EndedVictim;
 use preemptions::{Preemptions, Victim};
 
-pub(crate) use overrides::take_override;
+pub(crate) use overrides::{Override, take_override};
 
 /// Reason of a critical pod for which no other pods can be preempted (upstream
 /// `UnexpectedAdmissionError`).
@@ -139,6 +139,8 @@ impl fmt::Display for Admission {
 pub(crate) enum CheckpointChange {
     /// Record the newest version of an admitted pod and its allocated resources.
     Record(AdmittedPod),
+    /// Record only the allocated resources, of a static pod: its manifest outlives the agent.
+    RecordResources(PodUid, AllocatedResources),
     /// Remove a deleted or finished pod.
     Forget(PodUid),
     /// No change.
@@ -149,6 +151,7 @@ impl fmt::Display for CheckpointChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Record(admitted) => write!(f, "record({})", admitted.pod.uid()),
+            Self::RecordResources(uid, _) => write!(f, "record-resources({uid})"),
             Self::Forget(uid) => write!(f, "forget({uid})"),
             Self::None => f.write_str("none"),
         }
@@ -167,7 +170,7 @@ pub struct AdmittedPodSet {
     /// count.
     allocating: BTreeMap<PodUid, SharedPod>,
     /// Terminal phases of the admitted pods that the node terminates.
-    overrides: BTreeMap<PodUid, PhaseOverride>,
+    overrides: BTreeMap<PodUid, Override>,
 }
 
 impl AdmittedPodSet {
@@ -199,7 +202,11 @@ impl AdmittedPodSet {
             }
             Dispatch::Kill(uid, kill) => {
                 if let Some(cause) = &kill.phase_override {
-                    return self.terminate(uid.clone(), cause.clone(), dispatch);
+                    let termination = Override {
+                        cause: cause.clone(),
+                        grace: kill.grace,
+                    };
+                    return self.terminate(uid.clone(), termination, dispatch);
                 }
             }
             Dispatch::Sync(_) | Dispatch::Reject(..) => {}
@@ -208,8 +215,8 @@ impl AdmittedPodSet {
     }
 
     /// Records a restored pod that the node was terminating.
-    pub(crate) fn restore_override(&mut self, uid: PodUid, cause: PhaseOverride) {
-        self.overrides.insert(uid, cause);
+    pub(crate) fn restore_override(&mut self, uid: PodUid, termination: Override) {
+        self.overrides.insert(uid, termination);
     }
 
     /// True while pods wait or preempted pods have not ended.
@@ -272,13 +279,17 @@ impl AdmittedPodSet {
             return CheckpointChange::None;
         };
         let uid = pod.uid();
+        let allocated = AllocatedResources::from_pod(pod);
+        if pod.is_static() {
+            return CheckpointChange::RecordResources(uid, allocated);
+        }
         let live = desired.live(&uid).unwrap_or(pod);
         CheckpointChange::Record(AdmittedPod {
             pod: match self.overrides.get(&uid) {
-                Some(cause) => overrides::with_override(live, cause),
+                Some(termination) => overrides::with_override(live, termination),
                 None => SharedPod::clone(live),
             },
-            allocated: AllocatedResources::from_pod(pod),
+            allocated,
         })
     }
 
@@ -298,8 +309,8 @@ impl AdmittedPodSet {
             // its worker has terminated it already
             return Admission::unchanged(Dispatch::Run(pod));
         }
-        if let Some(cause) = self.overrides.get(&uid).cloned() {
-            return self.keep_terminating(pod, cause);
+        if let Some(termination) = self.overrides.get(&uid).cloned() {
+            return self.keep_terminating(pod, termination);
         }
         if self.update_allocating(&pod) || self.preemptions.update_waiting(&pod) {
             self.load.update(&pod);
@@ -318,17 +329,35 @@ impl AdmittedPodSet {
     }
 
     /// Terminates a restored pod whose termination a previous agent run began.
-    fn keep_terminating(&mut self, pod: SharedPod, cause: PhaseOverride) -> Admission {
+    fn keep_terminating(&mut self, pod: SharedPod, termination: Override) -> Admission {
         let uid = pod.uid();
+        let Override { cause, grace } = termination;
         if !self.admitted.insert(uid.clone()) {
             // its worker terminates it already
             return Admission::unchanged(Dispatch::Run(pod));
         }
         if cause.reason == PREEMPTING {
             self.load.add(&pod);
-            self.preemptions.add_victim(uid, Victim::new(&pod, None));
+            self.preemptions
+                .add_victim(uid.clone(), Victim::new(&pod, None));
         }
-        Admission::unchanged(Dispatch::Reject(pod, cause))
+        let kill = grace.map(|_| {
+            let kill = KillPod {
+                grace,
+                reason: cause.message.clone(),
+                removed: false,
+                orphan: None,
+                phase_override: Some(cause.clone()),
+            };
+            Dispatch::Kill(uid, kill)
+        });
+        let mut dispatches = vec![Dispatch::Reject(pod, cause)];
+        // the spec at the API server may have a longer grace period
+        dispatches.extend(kill);
+        Admission {
+            decided: None,
+            dispatches,
+        }
     }
 
     fn run(&mut self, pod: SharedPod, scope: &AllocationScope) -> Admission {
@@ -437,7 +466,13 @@ impl AdmittedPodSet {
                 let victim = Victim::new(victim, Some(signal));
                 self.preemptions.add_victim(uid.clone(), victim);
             }
-            self.overridden(uid, &preempted());
+            self.overridden(
+                uid,
+                Override {
+                    cause: preempted(),
+                    grace: None,
+                },
+            );
             dispatches.push(preempt(uid.clone()));
         }
         dispatches
@@ -457,16 +492,16 @@ impl AdmittedPodSet {
     }
 
     /// Records the cause of a termination; a waiting pod is rejected, because it has no worker.
-    fn terminate(&mut self, uid: PodUid, cause: PhaseOverride, dispatch: Dispatch) -> Admission {
-        if let Some(dispatch) = self.reject_allocating(&uid, &cause) {
+    fn terminate(&mut self, uid: PodUid, termination: Override, dispatch: Dispatch) -> Admission {
+        if let Some(dispatch) = self.reject_allocating(&uid, &termination.cause) {
             return Admission::unchanged(dispatch);
         }
         if let Some(pod) = self.preemptions.stop_waiting(&uid) {
             self.load.remove(&uid);
             self.rejected.insert(uid);
-            return Admission::unchanged(Dispatch::Reject(pod, cause));
+            return Admission::unchanged(Dispatch::Reject(pod, termination.cause));
         }
-        self.overridden(&uid, &cause);
+        self.overridden(&uid, termination);
         Admission::unchanged(dispatch)
     }
 
@@ -478,10 +513,9 @@ impl AdmittedPodSet {
     }
 
     /// Keeps the first cause.
-    fn overridden(&mut self, uid: &PodUid, cause: &PhaseOverride) {
+    fn overridden(&mut self, uid: &PodUid, termination: Override) {
         if self.is_admitted(uid) {
-            let known = self.overrides.entry(uid.clone());
-            known.or_insert_with(|| cause.clone());
+            self.overrides.entry(uid.clone()).or_insert(termination);
         }
     }
 }

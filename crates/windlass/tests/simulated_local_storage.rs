@@ -3,14 +3,13 @@
 
 #![allow(missing_docs, clippy::expect_used)]
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 use windlass_testing::fake_runtime::{Behavior, Fault, Operation};
-use windlass_testing::{NodeSim, PodBuilder, simulate_cluster};
+use windlass_testing::{FakeStateDisk, NodeSim, PodBuilder, simulate_cluster};
 use windlass_types::corev1::Event;
-use windlass_types::{Pod, PodExt, PodUid, SharedPod};
+use windlass_types::{Pod, PodExt, PodUid};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -162,16 +161,6 @@ fn hung_runtime_stats_and_disk_evict_nothing_wrongly() {
     });
 }
 
-/// The checkpoint of an agent that has begun to evict `hog`.
-fn checkpoint(sim: &NodeSim) -> Vec<SharedPod> {
-    let mut hog = get(sim, "hog").expect("there");
-    let status = hog.status.get_or_insert_default();
-    status.phase = Some("Failed".to_owned());
-    status.reason = Some("Evicted".to_owned());
-    status.message = Some(POD_MESSAGE.to_owned());
-    vec![Arc::new(hog)]
-}
-
 /// Whether one pod was evicted.
 fn is_counted(sim: &NodeSim) -> bool {
     let text = sim.metrics.render().expect("metrics");
@@ -183,12 +172,15 @@ fn agent_kill_during_eviction_leaves_no_victim() {
     for (seed, exits) in [(64, false), (65, true)] {
         on_a_node(seed, async |sim| {
             sim.runtime.set_behavior("app", Behavior::stubborn());
+            sim.runtime.cut_off_stops();
+            sim.kill_agent().await;
+            sim.state_disk = Some(FakeStateDisk::default());
+            sim.start_agent().await;
             let hog = running(sim, pod("hog", &[("app", 10)])).await;
             sim.runtime.set_layer(&hog, "app", 11 * MEBIBYTE);
             sim.until("its eviction begins", 15 * SECOND, is_counted)
                 .await;
             sim.kill_agent().await;
-            sim.checkpoint = checkpoint(sim);
             let container = sim.runtime.running(&hog, "app").expect("it runs");
             if exits {
                 sim.runtime.kill_container(&container.id, 1);

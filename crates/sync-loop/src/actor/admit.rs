@@ -31,9 +31,10 @@ impl SyncLoop {
         let restored = update.op == PodOp::Restore;
         if restored {
             for pod in &mut update.pods {
-                let cause = take_override(pod);
-                if let Some(cause) = cause.filter(|_| !mutated(Mutation::EvictionForgotten)) {
-                    self.admissions.restore_override(pod.uid(), cause);
+                let termination = take_override(pod);
+                let termination = termination.filter(|_| !mutated(Mutation::EvictionForgotten));
+                if let Some(termination) = termination {
+                    self.admissions.restore_override(pod.uid(), termination);
                 }
             }
         }
@@ -205,27 +206,24 @@ impl SyncLoop {
 
     pub(super) fn record(&self, dispatch: &Dispatch) {
         let deps = &self.deps.admission;
-        if deps.checkpoint.is_none() && deps.resource_files.is_none() {
+        let checkpoint = deps.checkpoint.as_ref();
+        let allocated = deps.resource_files.as_ref().map(|files| &files.allocated);
+        if checkpoint.is_none() && allocated.is_none() {
             return;
         }
-        let change = self.admissions.checkpoint_change(dispatch, &self.desired);
-        if let Some(files) = &deps.resource_files {
-            match &change {
-                CheckpointChange::Record(it) => {
-                    files.allocated.record(&it.pod.uid(), &it.allocated);
-                }
-                CheckpointChange::Forget(uid) => files.allocated.forget(uid),
-                CheckpointChange::None => {}
+        match self.admissions.checkpoint_change(dispatch, &self.desired) {
+            CheckpointChange::Record(admitted) => {
+                allocated.inspect(|it| it.record(&admitted.pod.uid(), &admitted.allocated));
+                checkpoint.inspect(|it| it.record(&admitted));
             }
-        }
-        if let Some(checkpoint) = &deps.checkpoint {
-            match change {
-                // a manifest outlives the agent
-                CheckpointChange::Record(admitted) if admitted.pod.is_static() => {}
-                CheckpointChange::Record(admitted) => checkpoint.record(&admitted),
-                CheckpointChange::Forget(uid) => checkpoint.forget(&uid),
-                CheckpointChange::None => {}
+            CheckpointChange::RecordResources(uid, resources) => {
+                allocated.inspect(|it| it.record(&uid, &resources));
             }
+            CheckpointChange::Forget(uid) => {
+                allocated.inspect(|it| it.forget(&uid));
+                checkpoint.inspect(|it| it.forget(&uid));
+            }
+            CheckpointChange::None => {}
         }
     }
 

@@ -9,7 +9,7 @@ use windlass_node_rules::admission::SysctlAllowList;
 use windlass_node_rules::resize::ResizePolicy;
 use windlass_types::corev1::{NodeStatus, PodSpec, PodStatus};
 use windlass_types::metav1::Time;
-use windlass_types::{Timestamp, names};
+use windlass_types::{PhaseOverride, Timestamp, names};
 
 use super::*;
 
@@ -130,7 +130,7 @@ fn pod_is_admitted_once_even_across_agent_restart() {
 }
 
 #[test]
-fn checkpoint_has_admitted_api_pods_until_they_finish() {
+fn checkpoints_have_admitted_pods_until_they_finish() {
     let mut case = Case {
         admissions: AdmittedPodSet::default(),
         desired: DesiredPods::default(),
@@ -147,7 +147,11 @@ fn checkpoint_has_admitted_api_pods_until_they_finish() {
     let manifest = Arc::new(manifest);
     for (dispatch, considered, expected) in [
         (pod("a", false), "run(a)", "record(a)"),
-        (Dispatch::Run(manifest.clone()), "run(static)", "none"),
+        (
+            Dispatch::Run(manifest.clone()),
+            "run(static)",
+            "record-resources(static)",
+        ),
         (pod("b", false), "reject(b OutOfpods)", "none"),
         // the dispatch is repeated, but its worker does not run it
         (pod("b", false), "run(b)", "none"),
@@ -160,7 +164,11 @@ fn checkpoint_has_admitted_api_pods_until_they_finish() {
             "forget(a)",
         ),
         (Dispatch::Remove("a".into()), "remove(a)", "forget(a)"),
-        (Dispatch::Delete(manifest), "delete(static)", "none"),
+        (
+            Dispatch::Delete(manifest),
+            "delete(static)",
+            "record-resources(static)",
+        ),
     ] {
         let change = case.check(dispatch, (false, false), considered);
         assert_eq!(change.to_string(), expected, "{considered}");

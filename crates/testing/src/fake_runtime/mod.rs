@@ -129,6 +129,17 @@ impl FakeRuntime {
             .change(|state| state.model.logs = Logs::in_files(files));
     }
 
+    /// Has a kill of the agent cut off stops in progress, as containerd does: a container that
+    /// ignores the signal runs on. Default: they complete.
+    pub fn cut_off_stops(&self) {
+        self.driver
+            .change(|state| state.model.cuts_off_stops = true);
+    }
+
+    pub(crate) fn cuts_off_stops(&self) -> bool {
+        self.driver.change(|state| state.model.cuts_off_stops)
+    }
+
     /// Sets the latency of an operation.
     pub fn set_latency(&self, operation: Operation, latency: Duration) {
         self.driver

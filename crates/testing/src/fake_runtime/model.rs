@@ -64,6 +64,8 @@ pub(super) struct Model {
     /// Changes for the observer.
     pub(super) changes: Vec<RuntimeChange>,
     pub(super) logs: Logs,
+    /// A stop ends with its call, as containerd's.
+    pub(super) cuts_off_stops: bool,
     /// Exit times of containers ([`Container::end`]), including outdated entries.
     ends: BTreeSet<(Timestamp, ContainerId)>,
     seed: u64,

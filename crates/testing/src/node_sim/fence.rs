@@ -3,7 +3,7 @@
 //! After the kill, calls in progress do not return and new calls hang. The runtime cuts them off, as
 //! containerd does when the connection of a call ends: a sandbox in creation is gone, a container in
 //! creation is created, and a container in start exits 2 s later without having run. Other calls
-//! complete. Each call is a crossing; a kill can be armed for the n-th one ([`Fence::arm`]).
+//! complete, and stops unless the runtime cuts them off, too. Each call is a crossing; a kill can be armed for the n-th one ([`Fence::arm`]).
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -217,7 +217,11 @@ impl RuntimeService for Fence {
     }
 
     async fn stop_container(&self, id: &ContainerId, grace: Duration) -> CriResult<()> {
-        self.pass(self.runtime.stop_container(id, grace)).await
+        let call = self.runtime.stop_container(id, grace);
+        match self.runtime.cuts_off_stops() {
+            true => self.pass_until_kill(call).await,
+            false => self.pass(call).await,
+        }
     }
 
     async fn remove_container(&self, id: &ContainerId) -> CriResult<()> {

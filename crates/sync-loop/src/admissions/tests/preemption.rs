@@ -96,7 +96,7 @@ impl Scenario {
                 CheckpointChange::Forget(uid) => {
                     self.recorded.remove(&uid);
                 }
-                CheckpointChange::None => {}
+                CheckpointChange::RecordResources(..) | CheckpointChange::None => {}
             }
         }
     }
@@ -246,10 +246,11 @@ fn agent_restart_continues_a_preemption() {
     // an update does not lose the termination
     node.apply(PodOp::Update, parse("a 3"), "run(a)");
     let mut node = node.restarted();
-    node.restore("a", "reject(a Preempting)");
+    node.restore("a", "reject(a Preempting) kill(a Preempting)");
     node.restore("b", "admit run(b)");
-    let expected = preempted();
-    assert_eq!(node.admissions.overrides.get(&"a".into()), Some(&expected));
+    let restored = node.admissions.overrides.get(&"a".into());
+    let cause = restored.map(|termination| termination.cause.clone());
+    assert_eq!(cause, Some(preempted()));
     node.apply(PodOp::Update, parse("a 3"), "run(a)");
     node.add("k! 2", "wait");
     node.tick("", "");
@@ -257,6 +258,6 @@ fn agent_restart_continues_a_preemption() {
     assert!(!node.recorded.is_empty());
     // once more, before the API server has the status of the preempted pod
     let mut node = node.restarted();
-    node.restore("a", "reject(a Preempting)");
+    node.restore("a", "reject(a Preempting) kill(a Preempting)");
     node.tick("a", "end(a)");
 }
