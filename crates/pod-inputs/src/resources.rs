@@ -189,6 +189,17 @@ pub fn container_resources(pod: &Pod, container: &Container, node: &NodeFacts) -
     resources
 }
 
+/// Returns the CPU shares of a container. The default of its request is its limit; a request of 0 is
+/// none.
+pub fn container_cpu_shares(pod: &Pod, container: &Container) -> i64 {
+    let own = container.resources.as_ref();
+    let pod_level = PodExt::spec(pod).resources.as_ref();
+    let amount = request(own, "cpu")
+        .or_else(|| positive(limit(own, "cpu")))
+        .or_else(|| positive(limit(pod_level, "cpu")));
+    cpu_shares(amount.map_or(0, Quantity::milli_value))
+}
+
 /// Returns the amounts of a container that an in-place resize may change; the pod-level limit is the
 /// default of its limit (upstream `containerResourcesFromRequirements`).
 pub fn container_sizes(pod: &Pod, container: &Container) -> ContainerSizes {

@@ -48,8 +48,8 @@
 //!
 //! * One worker per UID, one job in flight per worker; states never go back.
 //! * Two static pods with the same full name never run together: the newer waits for the
-//!   termination of the older. A removed static pod that is desired again starts without the
-//!   containers of its previous run.
+//!   termination of the older. A removed static pod that is desired again after its termination
+//!   starts without its old containers.
 //! * Memory grows with pods, not with messages; no update is dropped. A termination is never
 //!   queued, and its grace period only shrinks.
 //! * A start slot is held for at most 2 s, so a hung start does not block other pods.

@@ -349,7 +349,8 @@ pub struct NodeLimits {
 
 impl NodeLimits {
     /// Returns the capacity of the node minus `reserved`: `systemReserved` and `kubeReserved`, if
-    /// they are enforced. `max_tasks` is the capacity of processes, 0 if unknown. Eviction thresholds are not subtracted: eviction precedes the limit.
+    /// they are enforced. `max_tasks` is the capacity of processes, 0 if unknown. Eviction
+    /// thresholds are not subtracted: eviction precedes the limit.
     pub fn new(
         capacity: &BTreeMap<String, ApiQuantity>,
         max_tasks: i64,

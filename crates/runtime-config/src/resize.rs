@@ -194,13 +194,10 @@ fn current_resources(
         // what has not changed since the creation is as it would be created
         let same_cpu = (sizes.cpu_request, sizes.cpu_limit) == (asked.cpu_request, asked.cpu_limit);
         let same_memory = sizes.memory_limit == asked.memory_limit;
-        let request = match sizes.cpu_request {
-            0 => sizes.cpu_limit,
-            request => request,
-        };
         let mut current = wanted;
         if !same_cpu {
-            current.cpu_shares = cpu_shares(request);
+            // without a request they were perhaps those of the limit: set once too often
+            current.cpu_shares = cpu_shares(sizes.cpu_request);
             current.cpu_quota = sizes.cpu_limit.saturating_mul(current.cpu_period) / 1000;
         }
         if !same_memory {

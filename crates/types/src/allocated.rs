@@ -41,6 +41,27 @@ impl AllocatedResources {
         }
     }
 
+    /// Returns the resources with the pod-level limits for CPU and memory in the containers that have
+    /// none, as upstream records actuated resources (`GetLimits`).
+    #[must_use]
+    pub fn with_pod_limits(mut self) -> Self {
+        let limits = self.pod.as_ref().and_then(|pod| pod.limits.as_ref());
+        let Some(limits) = limits.filter(|limits| !limits.is_empty()) else {
+            return self;
+        };
+        for resources in self.containers.values_mut() {
+            for name in ["cpu", "memory"] {
+                let own = resources.limits.as_ref().and_then(|own| own.get(name));
+                let has_limit = own.is_some_and(|own| own.0 != "0");
+                if let Some(limit) = limits.get(name).filter(|_| !has_limit) {
+                    let own = resources.limits.get_or_insert_default();
+                    own.insert(name.to_owned(), limit.clone());
+                }
+            }
+        }
+        self
+    }
+
     /// Returns the resources in the status of a pod, for a pod that a previous agent run started
     /// without a checkpoint. The status has allocated requests and actual limits: a limit counts as
     /// in the spec if its request is allocated.
@@ -122,7 +143,7 @@ fn replace(
 mod tests {
     //! Resources are taken from a pod and put into another.
 
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -148,6 +169,32 @@ mod tests {
         assert_eq!(
             serde_json::from_str::<AllocatedResources>(&text).ok(),
             Some(allocated)
+        );
+    }
+
+    #[test]
+    fn container_without_limit_has_that_of_the_pod() {
+        let limits = |pod: Value, container: Value| {
+            let pod = json!({"spec": {
+                "containers": [{"name": "c", "resources": {"limits": container}}],
+                "resources": {"limits": pod},
+            }});
+            let pod: Pod = serde_json::from_value(pod).expect("a pod");
+            let resources = AllocatedResources::from_pod(&pod).with_pod_limits();
+            json!(resources.containers["c"].limits)
+        };
+        let both = json!({"cpu": "2", "memory": "1Gi"});
+        assert_eq!(limits(both.clone(), Value::Null), both);
+        let own = json!({"cpu": "1", "memory": "0"});
+        let expected = json!({"cpu": "1", "memory": "1Gi"});
+        assert_eq!(limits(both.clone(), own), expected);
+        assert_eq!(
+            limits(Value::Null, json!({"cpu": "1"})),
+            json!({"cpu": "1"})
+        );
+        assert_eq!(
+            limits(json!({"cpu": "2"}), Value::Null),
+            json!({"cpu": "2"})
         );
     }
 

@@ -326,7 +326,8 @@ fn removed_pod_with_hung_unmount_keeps_no_dead_container() {
 fn pod_put_back_during_hung_unmount_runs_again() {
     with_volumes(10, async |sim| {
         remove_with_hung_unmount(sim).await;
-        // before housekeeping removes its container
+        // housekeeping removes its container
+        sim.pass(3 * SECOND).await;
         sim.desire([pod("job").restart_policy("Never").build()])
             .await;
         sim.pass(5 * MINUTE).await;

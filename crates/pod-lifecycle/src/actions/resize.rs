@@ -3,7 +3,7 @@
 //! A resource with this policy never changes in a running container, so the recorded sizes of the
 //! creation are the current ones. Without a record the reported resources count.
 
-use windlass_pod_inputs::resources::{container_sizes, cpu_shares, milli_cpu_of_quota};
+use windlass_pod_inputs::resources::{container_cpu_shares, container_sizes, milli_cpu_of_quota};
 use windlass_types::ObservedContainer;
 use windlass_types::corev1::Container;
 use windlass_types::pod::restarts_on_resize;
@@ -32,13 +32,9 @@ impl Decision<'_> {
             )
         } else if let Some(reported) = &instance.resources {
             let limit = milli_cpu_of_quota(reported.cpu_quota, reported.cpu_period);
-            let request = match wanted.cpu_request {
-                0 => wanted.cpu_limit,
-                request => request,
-            };
             (
                 (wanted.cpu_limit > MIN_CPU_LIMIT && limit != wanted.cpu_limit)
-                    || reported.cpu_shares != cpu_shares(request),
+                    || reported.cpu_shares != container_cpu_shares(self.input.pod, spec),
                 wanted.memory_limit > 0 && reported.memory_limit != wanted.memory_limit,
             )
         } else {
@@ -83,12 +79,15 @@ mod tests {
     }
 
     fn check(to: &Pod, recorded: bool, expected: &str) {
-        let from = sized("100m", "10Mi");
-        let mut observed = observed(&from, "sb0 a=run b=run");
+        check_from(&sized("100m", "10Mi"), to, recorded, expected);
+    }
+
+    fn check_from(from: &Pod, to: &Pod, recorded: bool, expected: &str) {
+        let mut observed = observed(from, "sb0 a=run b=run");
         let spec = &from.containers()[0];
         for instance in observed.containers.iter_mut().filter(|c| c.name == "a") {
-            instance.created_sizes = recorded.then(|| container_sizes(&from, spec));
-            instance.resources = Some(container_resources(&from, spec, &NodeFacts::default()));
+            instance.created_sizes = recorded.then(|| container_sizes(from, spec));
+            instance.resources = Some(container_resources(from, spec, &NodeFacts::default()));
         }
         let actions = compute_pod_actions(ActionsInput {
             pod: to,
@@ -99,6 +98,26 @@ mod tests {
             now: at(100),
         });
         assert_eq!(actions.to_string(), expected);
+    }
+
+    #[test]
+    fn request_of_zero_is_not_that_of_the_limit() {
+        let with = |resources: serde_json::Value| {
+            let mut pod = sized("0", "10Mi");
+            let container = &mut pod.spec.get_or_insert_default().containers[0];
+            container.resources = serde_json::from_value(resources).ok();
+            for policy in container.resize_policy.iter_mut().flatten() {
+                policy.restart_policy = "RestartContainer".to_owned();
+            }
+            pod
+        };
+        let zero = with(json!({"requests": {"cpu": "0"}, "limits": {"cpu": "100m"}}));
+        let default = with(json!({"limits": {"cpu": "100m"}}));
+        // created by the Go kubelet, without a record
+        for pod in [&zero, &default] {
+            check_from(pod, pod, false, "nothing");
+        }
+        check_from(&zero, &default, false, "kill(a) start(a#1)");
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! * receives: `UpdatePod` and `WorkerStateChanged` (coalesced per UID), `GetPodWorkers`,
 //!   `RuntimeState`, completions of its own removals of dead containers
 //! * sends: `UpdatePod` and `RuntimeState` to a worker; its removals read the Pleg
-//! * invariant: one worker per UID; one worker per full name of a static pod; a removed static pod
-//!   starts again without its old containers
+//! * invariant: one worker per UID; one worker per full name of a static pod; a static pod that was
+//!   removed and has terminated starts again without its old containers
 //! * bound and overflow: memory grows with pods, never with messages; nothing is dropped
 //! * restart: workers are created from the pod sources and adopt running containers
 

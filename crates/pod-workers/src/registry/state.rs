@@ -2,7 +2,8 @@
 //!
 //! Two static pods with the same full name but different UIDs never run together: the newer waits,
 //! in order of arrival. A pod that is desired again while it terminates gets a new worker once the
-//! old one has finished and its dead containers are removed: they are not those of the new pod.
+//! old one has finished, and continues with its containers. One that is desired again later starts
+//! without them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -251,18 +252,20 @@ impl Registry {
         }
     }
 
-    /// Removes the dead containers of a finished worker. A pod of the API server never returns with
-    /// the same UID: its containers are left to housekeeping.
+    /// Removes the dead containers of a finished worker. A pod that is already desired again
+    /// continues with them, as upstream: it has been restarted. A pod of the API server never returns
+    /// with the same UID: its containers are left to housekeeping.
     fn remove_containers(&mut self, uid: &PodUid) -> Vec<RegistryEffect> {
         let Some(worker) = self.workers.get_mut(uid) else {
             return Vec::new();
         };
-        if worker.status.is_static == Some(false) {
-            return self.end(uid);
-        }
-        if std::mem::replace(&mut worker.removes_containers, true) {
+        if worker.removes_containers {
             return Vec::new();
         }
+        if worker.status.is_static == Some(false) || worker.restart.is_some() {
+            return self.end(uid);
+        }
+        worker.removes_containers = true;
         let mut effects = vec![RegistryEffect::RemoveContainers(uid.clone())];
         effects.extend(self.pass_on_name(uid));
         effects

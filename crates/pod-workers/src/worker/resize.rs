@@ -68,7 +68,12 @@ impl ResizeReport {
     pub(crate) fn resized(&mut self, pod: &Pod, result: Result<(), String>, deps: &WorkerDeps) {
         let Err(error) = result else {
             if let Some(file) = &deps.actuated_file {
-                file.record(&pod.uid(), &AllocatedResources::from_pod(pod));
+                let resources = AllocatedResources::from_pod(pod);
+                let resources = match deps.settings.resize_pod_level {
+                    true => resources.with_pod_limits(),
+                    false => resources,
+                };
+                file.record(&pod.uid(), &resources);
             }
             if let Some(mut done) = self.0.take() {
                 done.resize.error = None;

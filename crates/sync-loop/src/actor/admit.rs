@@ -137,7 +137,13 @@ impl SyncLoop {
             }
         };
         match admission {
-            Some(admission) => self.execute(admission),
+            Some(admission) => {
+                self.execute(admission);
+                // its resize waited for its admission
+                if self.desired.is_resized(&uid) {
+                    self.retry_resizes(RetryTrigger::PodsAdded);
+                }
+            }
             // the health of its devices changed
             None => self.dispatch(Dispatch::Sync(uid)),
         }

@@ -11,7 +11,6 @@ use windlass_runtime_config::pod_cgroup::NodeLimits;
 use windlass_types::corev1::Node;
 
 use super::cgroups::CGROUPS;
-use super::read;
 
 /// File of cgroup v1 with the limit of memory and swap; of every cgroup.
 const SWAP_V1: &str = "memory/memory.memsw.limit_in_bytes";
@@ -28,7 +27,7 @@ pub(super) fn memory_settings(
 ) -> MemorySettings {
     let is_v2 = cgroup_version().is_ok_and(|version| version == CgroupVersion::V2);
     MemorySettings {
-        swap_controller: has_swap_controller(Path::new(CGROUPS), &read("/proc/self/cgroup")),
+        swap_controller: has_swap_controller(Path::new(CGROUPS), Path::new("/proc")),
         limited_swap: kubelet.memory_swap.swap_behavior == "LimitedSwap",
         swap_capacity: i64::try_from(machine.swap).unwrap_or(i64::MAX),
         qos: (is_v2 && gates.enabled("MemoryQoS")).then(|| memory_qos(kubelet, node)),
@@ -63,20 +62,23 @@ fn page_size(auxv: &[u8]) -> i64 {
 }
 
 /// Returns true if the kernel limits the swap of cgroups (upstream `checkSwapControllerAvailability`);
-/// `own` is the content of `/proc/self/cgroup`. An agent in the root of cgroup v2 looks at the
-/// children of the root.
-fn has_swap_controller(mount: &Path, own: &str) -> bool {
+/// `proc` is the mount point of procfs. An agent in the root of cgroup v2 looks at the children of
+/// the root. If none has the memory controller, which the agent enables for its pods, the kernel
+/// need only have both.
+fn has_swap_controller(mount: &Path, proc: &Path) -> bool {
     if mount.join(SWAP_V1).exists() {
         return true;
     }
+    let own = fs::read_to_string(proc.join("self/cgroup")).unwrap_or_default();
     let own = own.lines().find_map(|line| line.strip_prefix("0::/"));
     if own.is_some_and(|path| mount.join(path).join(SWAP_V2).exists()) {
         return true;
     }
-    let children = fs::read_dir(mount).into_iter().flatten().flatten();
-    children
-        .into_iter()
-        .any(|child| child.path().join(SWAP_V2).exists())
+    let children = || fs::read_dir(mount).into_iter().flatten().flatten();
+    let has = |file| children().any(|child| child.path().join(file).exists());
+    let controllers = fs::read_to_string(mount.join("cgroup.controllers")).unwrap_or_default();
+    let can_enable = controllers.split_whitespace().any(|name| name == "memory");
+    has(SWAP_V2) || (can_enable && !has("memory.max") && proc.join("swaps").exists())
 }
 
 #[cfg(test)]
@@ -87,12 +89,25 @@ mod tests {
 
     fn check(files: &[&str], own: &str, expected: bool) {
         let dir = tempfile::tempdir().expect("a directory");
-        for file in files {
-            let path = dir.path().join(file);
+        let (mount, proc) = (dir.path().join("cgroup"), dir.path().join("proc"));
+        let write = |path: std::path::PathBuf, text: &str| {
             fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
-            fs::write(path, "max\n").expect("written");
+            fs::write(path, text).expect("written");
+        };
+        write(proc.join("self/cgroup"), own);
+        write(proc.join("swaps"), "");
+        for file in files {
+            let text = match *file {
+                "cgroup.controllers" => "cpuset cpu io memory pids\n",
+                _ => "max\n",
+            };
+            write(mount.join(file), text);
         }
-        assert_eq!(has_swap_controller(dir.path(), own), expected, "{files:?}");
+        assert_eq!(has_swap_controller(&mount, &proc), expected, "{files:?}");
+        fs::remove_file(proc.join("swaps")).expect("removed");
+        let found = has_swap_controller(&mount, &proc);
+        let only_enabled = files.contains(&"cgroup.controllers") && expected;
+        assert_eq!(found, expected && !only_enabled, "{files:?}");
     }
 
     #[test]
@@ -109,6 +124,10 @@ mod tests {
         // in a cgroup namespace, and in the root of the host
         check(&["memory.swap.max"], "0::/\n", true);
         check(&["system.slice/memory.swap.max"], "0::/\n", true);
+        // nothing has the memory controller yet
+        check(&["cgroup.controllers"], "0::/\n", true);
+        let without = ["cgroup.controllers", "system.slice/memory.max"];
+        check(&without, "0::/\n", false);
     }
 
     #[test]

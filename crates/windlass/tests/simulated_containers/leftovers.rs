@@ -69,6 +69,26 @@ fn recreated_pod_starts_after_old_pod_terminated() {
 }
 
 #[test]
+fn pod_put_back_while_it_terminates_counts_a_restart() {
+    simulate(22, async |sim| {
+        prepare(sim);
+        let web = || pod("web").container("a", IMAGE).build();
+        sim.desire([web()]).await;
+        sim.until("it runs", 5 * SECOND, |sim| sim.phase("web") == "Running")
+            .await;
+        sim.desire([]).await;
+        sim.desire([web()]).await;
+        sim.until("it restarts", MINUTE, |sim| {
+            let status = sim.view("web").map(|entry| entry.status);
+            let containers = status.and_then(|status| status.container_statuses.clone());
+            let mut containers = containers.into_iter().flatten();
+            containers.any(|it| it.restart_count == 1 && it.ready)
+        })
+        .await;
+    });
+}
+
+#[test]
 fn pod_in_any_state_is_removed_completely() {
     let states = [
         "pulling",

@@ -97,8 +97,7 @@ fn pod_desired_again_while_terminating_restarts() {
         (Update("1", run("1", "web")), "start(1)"),
         (Update("1", kill(true)), "forward(1 kill)"),
         (Update("1", run("1", "web")), "forward(1)"),
-        (Finished("1"), "remove-containers(1)"),
-        (ContainersRemoved("1"), "remove(1) start(1)"),
+        (Finished("1"), "remove(1) start(1)"),
         (Update("1", kill(true)), "forward(1 kill)"),
         (Update("1", run("1", "web")), "forward(1)"),
         (Update("1", kill(true)), "forward(1 kill)"),
@@ -117,8 +116,7 @@ fn coalesced_updates_equal_separate_ones() {
     check(vec![
         (Update("1", run("1", "web")), "start(1)"),
         (Update("1", removed_and_back), "forward(1 kill)"),
-        (Finished("1"), "remove-containers(1)"),
-        (ContainersRemoved("1"), "remove(1) start(1)"),
+        (Finished("1"), "remove(1) start(1)"),
         (Update("2", added_and_removed), "remove(2)"),
     ]);
 }
@@ -172,8 +170,7 @@ fn orphaned_pod_is_stopped_and_removed() {
     check(vec![
         (Update("1", orphan), "start-orphan(1)"),
         (Update("1", run("1", "web")), "forward(1)"),
-        (Finished("1"), "remove-containers(1)"),
-        (ContainersRemoved("1"), "remove(1) start(1)"),
+        (Finished("1"), "remove(1) start(1)"),
     ]);
 }
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 use windlass_resource_managers::cpu::CpuSettings;
 use windlass_resource_managers::topology::{TopologyConfig, TopologyPolicy};
-use windlass_testing::fake_runtime::Behavior;
+use windlass_testing::fake_runtime::{Behavior, Operation};
 use windlass_testing::{NodeSim, simulate_cluster};
 use windlass_topology::fake::FakeMachine;
 use windlass_types::{Pod, PodExt, PodUid};
@@ -47,6 +47,37 @@ fn cpus(sim: &NodeSim, uid: &PodUid) -> String {
 async fn until_ready(sim: &NodeSim, name: &str) {
     sim.until("the pod is ready", 10 * SECOND, |sim| ready(sim, name))
         .await;
+}
+
+#[test]
+fn resize_during_an_agent_restart_waits_only_for_admission() {
+    on_static_cpus(8, TopologyPolicy::None, async |sim| {
+        let dir = tempfile::tempdir().expect("a directory");
+        sim.kill_agent().await;
+        sim.admitted_pods = Some(dir.path().to_owned());
+        sim.start_agent().await;
+        let limits = [("cpu", "2"), ("memory", "64Mi")];
+        create(sim, pod_with("exclusive", &limits));
+        until_ready(sim, "exclusive").await;
+        sim.pass(SECOND).await;
+        sim.kill_agent().await;
+        sim.api.modify::<Pod>(Some("default"), "exclusive", |pod| {
+            let spec = pod.spec.get_or_insert_default();
+            let resources = json!({"requests": limits_of("96Mi"), "limits": limits_of("96Mi")});
+            spec.containers[0].resources = serde_json::from_value(resources).expect("resources");
+        });
+        sim.start_agent().await;
+        sim.until("it is resized", 20 * SECOND, |sim| {
+            !sim.runtime
+                .calls_of(Operation::UpdateContainer, "")
+                .is_empty()
+        })
+        .await;
+    });
+}
+
+fn limits_of(memory: &str) -> serde_json::Value {
+    json!({"cpu": "2", "memory": memory})
 }
 
 #[test]
