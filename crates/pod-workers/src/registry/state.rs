@@ -272,7 +272,7 @@ impl Registry {
     }
 
     /// Handles the end of [`RegistryEffect::RemoveContainers`].
-    pub fn containers_removed(&mut self, uid: &PodUid) -> Vec<RegistryEffect> {
+    pub(crate) fn containers_removed(&mut self, uid: &PodUid) -> Vec<RegistryEffect> {
         let worker = self.workers.get(uid);
         match worker.is_some_and(|worker| worker.removes_containers) {
             true => self.end(uid),

@@ -84,7 +84,8 @@ impl MemoryFiles {
     }
 
     /// Makes the removal of logs fail, or succeed again.
-    pub fn fail_log_removals(&self, fail: bool) {
+    #[cfg(test)]
+    pub(crate) fn fail_log_removals(&self, fail: bool) {
         self.state.lock().logs_fail = fail;
     }
 

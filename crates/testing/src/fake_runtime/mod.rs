@@ -124,7 +124,7 @@ impl FakeRuntime {
 
     /// Creates the log of each started container in these files, as the runtime does before the
     /// container runs; its removal leaves the log.
-    pub fn create_logs_in(&self, files: MemoryFiles) {
+    pub(crate) fn create_logs_in(&self, files: MemoryFiles) {
         self.driver
             .change(|state| state.model.logs = Logs::in_files(files));
     }
