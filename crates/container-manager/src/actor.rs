@@ -41,6 +41,7 @@ use crate::measured::{Measured, count_alignment, create_alignments};
 use crate::ports::{DeviceEvent, StateFile, StateFiles};
 use crate::resources::AssignedResourcesReader;
 use crate::shared_pool::updates;
+use crate::state_writes::StateWrites;
 
 /// Time after which a call is shown as what the pod waits for.
 const SLOW_CALL: Duration = Duration::from_secs(2);
@@ -110,6 +111,7 @@ struct Files {
     written: u64,
     writing: bool,
     contents: BTreeMap<StateFile, String>,
+    writes: StateWrites,
 }
 
 #[derive(Debug)]
@@ -137,13 +139,15 @@ impl ContainerManager {
     ) -> (Self, AssignedResourcesReader) {
         let (completion_sender, completions) = completions();
         let (published, reader) = watch::channel(Arc::new(deps.managers.clone()));
+        let files = Files::default();
+        let reader = AssignedResourcesReader::with_writes(reader, files.writes.clone());
         deps.scope.send_replace(Arc::new(deps.managers.scope()));
         let manager = Self {
             deps,
             published,
             allocations: Vec::new(),
             unsaved: BTreeMap::new(),
-            files: Files::default(),
+            files,
             calls: 0,
             accepted: BTreeMap::new(),
             updating: BTreeSet::new(),
@@ -154,7 +158,7 @@ impl ContainerManager {
             completions: completion_sender,
             streams: Some((Streams { requests, events }, completions)),
         };
-        (manager, AssignedResourcesReader::new(reader))
+        (manager, reader)
     }
 
     fn now(&self) -> Duration {
@@ -383,6 +387,10 @@ impl ContainerManager {
         if self.files.writing || self.files.written == self.files.version {
             return;
         }
+        // none begins while the agent ends
+        let Some(write) = self.files.writes.begin() else {
+            return;
+        };
         self.files.writing = true;
         // text of a thousand pods takes milliseconds, in which no other actor would run
         let managers = Arc::clone(&self.published.borrow());
@@ -397,6 +405,7 @@ impl ContainerManager {
             let written: Result<(), String> = changed
                 .into_iter()
                 .try_for_each(|(file, text)| files.save(*file, text));
+            drop(write);
             completions.send(Completion::Written(version, written.map(|()| contents)));
         }));
     }

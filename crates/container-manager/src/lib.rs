@@ -8,6 +8,7 @@
 //! * [`ContainerManager`] is the actor, [`ContainerManagerDeps`] has its dependencies
 //! * [`Managers`] is the state: what each container has
 //! * [`AssignedResourcesReader`] reads it, and prepares devices for the start of a container
+//! * [`StateWrites`] orders the health port with the writes of the state files
 //! * [`DeviceEvent`], [`PluginCalls`] and [`StateFiles`] are ports
 //!
 //! # Example
@@ -44,12 +45,14 @@ mod managers;
 mod measured;
 mod resources;
 mod shared_pool;
+mod state_writes;
 
 pub use actor::{ContainerManager, ContainerManagerDeps};
 pub use files::HostStateFiles;
 pub use managers::{ManagerParts, Managers};
 pub use ports::{DeviceEvent, PluginCalls, StateFile, StateFiles};
 pub use resources::AssignedResourcesReader;
+pub use state_writes::{StateWrite, StateWrites};
 
 /// The actor. It has no mailbox, only slots.
 pub const CONTAINER_MANAGER: ActorKind = ActorKind::new("ContainerManager", 1);

@@ -11,36 +11,52 @@ use windlass_types::corev1::{Container, PodStatus, ResourceHealth, ResourceStatu
 use windlass_types::{Pod, PodExt};
 
 use crate::managers::Managers;
+use crate::state_writes::StateWrites;
 
 /// Read access to the managers. Clones share it.
 #[derive(Clone, Debug)]
-pub struct AssignedResourcesReader(watch::Receiver<Arc<Managers>>);
+pub struct AssignedResourcesReader {
+    managers: watch::Receiver<Arc<Managers>>,
+    writes: StateWrites,
+}
 
 impl AssignedResourcesReader {
     /// Reads what a [`crate::ContainerManager`] publishes.
     pub fn new(managers: watch::Receiver<Arc<Managers>>) -> Self {
-        Self(managers)
+        Self::with_writes(managers, StateWrites::default())
+    }
+
+    pub(crate) fn with_writes(
+        managers: watch::Receiver<Arc<Managers>>,
+        writes: StateWrites,
+    ) -> Self {
+        Self { managers, writes }
+    }
+
+    /// The writes of the state files.
+    pub fn state_writes(&self) -> &StateWrites {
+        &self.writes
     }
 
     /// The managers with their present assignments.
     pub fn managers(&self) -> Arc<Managers> {
-        Arc::clone(&self.0.borrow())
+        Arc::clone(&self.managers.borrow())
     }
 
     /// Waits for changed assignments or devices; false if the ContainerManager has stopped.
     pub async fn changed(&mut self) -> bool {
-        self.0.changed().await.is_ok()
+        self.managers.changed().await.is_ok()
     }
 }
 
 #[async_trait]
 impl AssignedResources for AssignedResourcesReader {
     fn exclusive_cpus(&self, pod: &Pod) -> BTreeSet<String> {
-        self.0.borrow().exclusive_cpus(pod)
+        self.managers.borrow().exclusive_cpus(pod)
     }
 
     fn add_health(&self, pod: &Pod, status: &mut PodStatus) {
-        let managers = self.0.borrow();
+        let managers = self.managers.borrow();
         if !managers.reports_health {
             return;
         }

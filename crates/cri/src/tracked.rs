@@ -25,6 +25,10 @@ use crate::port::{ImageService, RuntimeEventStream, RuntimeService};
 const READ_HANG_THRESHOLD: Duration = Duration::from_secs(3);
 /// Threshold of calls that change something: they wait for disks, networks and processes.
 const CHANGE_HANG_THRESHOLD: Duration = Duration::from_secs(4);
+/// Threshold of RemoveImage, in which the runtime deletes the files of all layers: 30,000 of them
+/// exceeded four seconds. It is below the timeout of 30 s after which image garbage collection ends
+/// the call, so that a hung one is listed.
+const REMOVE_IMAGE_HANG_THRESHOLD: Duration = Duration::from_secs(20);
 
 tokio::task_local! {
     /// Pod of the current task's calls.
@@ -382,7 +386,7 @@ impl ImageService for TrackedImages {
     async fn remove_image(&self, image: &str) -> CriResult<()> {
         let call = self.inner.remove_image(image);
         let object = CallObject::Image(image.to_owned());
-        let (tracker, threshold) = (&self.tracker, CHANGE_HANG_THRESHOLD);
+        let (tracker, threshold) = (&self.tracker, REMOVE_IMAGE_HANG_THRESHOLD);
         tracker.track("RemoveImage", object, threshold, call).await
     }
 }

@@ -9,9 +9,10 @@
 //!   end of an evicted pod; conditions are published before anything is reclaimed or evicted
 //! * bound and overflow: one task, and one watch of the kernel that notifies once a second; a
 //!   notification during a step causes one more pass
-//! * restart: the next pass finds what is short; a pod whose eviction was in progress is terminated
-//!   by the SyncLoop, which has its cause in the checkpoint, and is not chosen again; the last
-//!   evictions come from the state file
+//! * restart: the first pass publishes the conditions; a pod whose eviction was in progress is
+//!   terminated by the SyncLoop, which has its cause in the checkpoint; its end is awaited before
+//!   anything is reclaimed or evicted, and it is not chosen again; the last evictions come from the
+//!   state file
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -24,7 +25,7 @@ use tokio::time::{Instant, sleep};
 use windlass_actors::{NodePressure, StatusCache, TerminatePod};
 use windlass_eviction::{
     Cadence, Decision, EvictionRecord, EvictionSettings, EvictionState, EvictionStatus,
-    MetThreshold, Pass, PodFigures, Pressure, Victim,
+    MetThreshold, Pass, PodFigures, Pressure,
 };
 use windlass_mailboxes::{
     CompletionSender, Completions, Delivery, SlotSender, completions, spawn_io,
@@ -44,7 +45,7 @@ use crate::ports::{
 };
 use crate::records::save;
 use crate::triggers::usage_thresholds;
-use crate::wait::wait_for_end;
+use crate::wait::{CLEANUP_TIMEOUT, wait_for_end};
 
 /// Time after its grace period in which the container runtime kills an evicted pod; then the kernel
 /// does.
@@ -73,6 +74,8 @@ pub struct EvictionManagerDeps {
     pub pressure: watch::Sender<NodePressure>,
     /// State file of the last evictions, and those of previous agent runs; `None` without a disk.
     pub file: Option<(EvictionFile, Vec<EvictionRecord>)>,
+    /// Pods whose eviction was in progress in the previous agent run, with their grace periods.
+    pub restored: Vec<(PodUid, Duration)>,
     /// Publishes what users are shown.
     pub status: watch::Sender<Arc<EvictionStatus>>,
     /// Records events.
@@ -138,6 +141,7 @@ impl EvictionManager {
     pub fn new(mut deps: EvictionManagerDeps) -> Self {
         let (sender, stream) = completions();
         let (file, evictions) = deps.file.take().unzip();
+        let evicted = deps.restored.iter().map(|(uid, _)| uid.clone()).collect();
         let status = EvictionStatus {
             evictions: evictions.unwrap_or_default(),
             ..EvictionStatus::default()
@@ -148,7 +152,7 @@ impl EvictionManager {
             deps,
             state: EvictionState::default(),
             status,
-            evicted: BTreeSet::new(),
+            evicted,
             step: Step::Idle,
             is_triggered: false,
             trigger: None,
@@ -233,6 +237,11 @@ impl EvictionManager {
         let armed = usage_thresholds(&self.settings.thresholds, &reading);
         let update = |known: &mut UsageThresholds| std::mem::replace(known, armed) != armed;
         self.armed.send_if_modified(update);
+        if let Some((uid, grace)) = self.deps.restored.pop() {
+            tracing::info!(pod = %uid, "waiting for a pod evicted by the previous agent run");
+            let limit = grace.saturating_add(CLEANUP_TIMEOUT);
+            return self.wait(uid, false, limit.saturating_sub(now.monotonic));
+        }
         match pass.decision {
             Decision::Idle => self.rest(ctx),
             Decision::Reclaim(met, steps) => {
@@ -351,7 +360,8 @@ impl EvictionManager {
         self.status
             .record(EvictionRecord::new(&victim, self.deps.clock.now()));
         self.deps.status.send_replace(Arc::new(self.status.clone()));
-        self.wait(victim);
+        let limit = victim.grace.saturating_add(CLEANUP_TIMEOUT);
+        self.wait(victim.uid, true, limit);
     }
 
     /// What began this pass.
@@ -360,16 +370,17 @@ impl EvictionManager {
         self.trigger.map_or_else(by_timer, |it| it.to_string())
     }
 
-    fn wait(&mut self, victim: Victim) {
+    /// Waits for the end of an evicted pod, see [`wait_for_end`].
+    fn wait(&mut self, uid: PodUid, had_entry: bool, limit: Duration) {
         self.step = Step::Waiting;
         self.trigger = None;
         let store = self.deps.status_store.clone();
         let completions = self.completions.clone();
         let (file, records) = (self.file.clone(), self.status.evictions.clone());
         spawn_io("wait-for-evicted-pod", async move {
-            let Victim { uid, grace, .. } = victim;
             let ended = async {
-                mutated(Mutation::EvictsWithoutWaiting) || wait_for_end(&store, &uid, grace).await
+                mutated(Mutation::EvictsWithoutWaiting)
+                    || wait_for_end(&store, &uid, had_entry, limit).await
             };
             let (has_ended, ()) = tokio::join!(ended, save(file, records));
             completions.send(EvictionEvent::VictimEnded(uid, has_ended));

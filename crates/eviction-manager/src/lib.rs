@@ -39,7 +39,7 @@
 //! # Guarantees
 //!
 //! * At most one pod is evicted at a time: the next pass begins when it has ended, at the latest
-//!   30 s after its grace period. It is not chosen again.
+//!   30 s after its grace period. It is not chosen again. This holds over agent restarts.
 //! * A hung disk, runtime or reclaim delays nothing beyond its timeout. An old reading evicts
 //!   nothing.
 //! * Conditions are published before anything is reclaimed or evicted.

@@ -137,21 +137,17 @@ impl PodRuntime {
     pub async fn remove_remains(&self, uid: &PodUid) -> Result<GcReport, GcReport> {
         let deps = self.deps();
         let mut report = GcReport::default();
-        let filter = ListFilter::of_pod(uid);
-        let lists = futures::future::try_join(
-            deps.runtime.list_containers(&filter),
-            deps.runtime.list_pod_sandboxes(&filter),
-        );
-        let (containers, sandboxes) = match lists.await {
-            Ok(lists) => lists,
-            Err(error) => {
-                report.failures.push(error.to_string());
-                return Err(report);
-            }
+        let Some((containers, sandboxes)) = self.list(&ListFilter::of_pod(uid), &mut report).await
+        else {
+            return Err(report);
         };
         // a hung disk must not block the removal of containers
         let log_dirs = tokio::time::timeout(REMOVAL_TIMEOUT, deps.files.list_log_dirs()).await;
-        let mut log_dirs = log_dirs.map_or_else(|_| Vec::new(), |it| or_note(it, &mut report));
+        let log_dirs = match log_dirs {
+            Ok(listed) => listed.map_err(|error| error.to_string()),
+            Err(_) => Err("listing the log directories timed out".to_owned()),
+        };
+        let mut log_dirs = or_note(log_dirs, &mut report);
         log_dirs.retain(|name| log_dir_uid(name).as_ref() == Some(uid));
         let none = BTreeSet::new();
         let removable = plan(GcInput {
@@ -183,18 +179,8 @@ impl PodRuntime {
         let _collecting = self.0.collecting.lock().await;
         self.active().begin_collection();
         let everything = ListFilter::default();
-        let lists = futures::future::try_join(
-            deps.runtime.list_containers(&everything),
-            deps.runtime.list_pod_sandboxes(&everything),
-        );
-        let (containers, sandboxes) = match lists.await {
-            Ok(lists) => lists,
-            // both lists are needed to detect dead containers
-            Err(error) => {
-                report.failures.push(error.to_string());
-                report.list_error = Some(error.go_text());
-                return report;
-            }
+        let Some((containers, sandboxes)) = self.list(&everything, &mut report).await else {
+            return report;
         };
         let log_dirs = deps.files.list_log_dirs().await;
         let mut known = pods.known.clone();
@@ -240,6 +226,23 @@ impl PodRuntime {
             tracing::warn!(failure, "garbage collection failed");
         }
         report
+    }
+
+    /// Lists containers and sandboxes; both are needed to detect dead containers. `None` after an
+    /// error, which is in the report.
+    async fn list(
+        &self,
+        filter: &ListFilter,
+        report: &mut GcReport,
+    ) -> Option<(Vec<ContainerSummary>, Vec<SandboxSummary>)> {
+        let runtime = &self.deps().runtime;
+        let containers = runtime.list_containers(filter);
+        let lists = futures::future::try_join(containers, runtime.list_pod_sandboxes(filter));
+        let lists = lists.await.inspect_err(|error| {
+            report.failures.push(error.to_string());
+            report.list_error = Some(error.go_text());
+        });
+        lists.ok()
     }
 
     fn removable_containers(

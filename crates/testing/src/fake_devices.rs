@@ -152,6 +152,11 @@ impl FakeDevices {
         self.lock().files.insert(file, content.to_owned());
     }
 
+    /// Removes a state file.
+    pub fn remove_file(&self, file: StateFile) {
+        self.lock().files.remove(&file);
+    }
+
     /// Returns the events for a new agent run, in which no plugin is registered.
     pub(crate) fn new_agent_run(&self) -> mpsc::Receiver<DeviceEvent> {
         let (sender, receiver) = mpsc::channel(EVENT_BOUND);

@@ -10,6 +10,7 @@ use windlass_hung_operations::{HungOperations, Operation as HungOperation, Opera
 use windlass_metrics::VolumeMetrics;
 use windlass_timelines::{RecordKey, RecordKind, RecordOutcome, Timelines};
 use windlass_types::{DeviceName, EventRecorder, MountedVolume, PodExt, PodUid};
+use windlass_volume_plan::empty_dir::{EMPTY_DIR_PLUGIN, REMOVAL_HANG_THRESHOLD};
 use windlass_volume_plan::volume_reconciler::{Reconstruction, StepError};
 use windlass_volume_plan::volume_source::{CSI_PLUGIN, PodVolume};
 use windlass_volume_plan::volume_usage::{plugin_name, plugin_of_dir};
@@ -75,6 +76,17 @@ impl InstrumentedVolumes {
     async fn record<T>(
         &self,
         uid: &PodUid,
+        step: (&'static str, &str, &str),
+        work: impl Future<Output = Result<T, VolumeError>>,
+    ) -> Result<T, VolumeError> {
+        self.record_within(HANG_THRESHOLD, uid, step, work).await
+    }
+
+    /// As [`Self::record`]; the step has hung after `threshold`.
+    async fn record_within<T>(
+        &self,
+        threshold: Duration,
+        uid: &PodUid,
         (step, volume, plugin): (&'static str, &str, &str),
         work: impl Future<Output = Result<T, VolumeError>>,
     ) -> Result<T, VolumeError> {
@@ -82,9 +94,7 @@ impl InstrumentedVolumes {
         let record = self.timelines.begin(uid, key);
         let operation = || hung_operation(Some(uid), step, volume, plugin);
         let work = record.within(work);
-        let work = self
-            .hung
-            .track(HANG_THRESHOLD, operation, Result::is_ok, work);
+        let work = self.hung.track(threshold, operation, Result::is_ok, work);
         let result = work.await;
         record.end(RecordOutcome::from_result(&result));
         result
@@ -182,7 +192,12 @@ impl VolumePlugins for InstrumentedVolumes {
         let unmounted = self.inner.tear_down(uid, volume);
         let plugin = plugin_of_dir(&volume.plugin_dir);
         let step = ("unmount", volume.name.as_str(), &*plugin);
-        let result = self.record(uid, step, unmounted).await;
+        let threshold = match volume.plugin_dir == EMPTY_DIR_PLUGIN {
+            true => REMOVAL_HANG_THRESHOLD,
+            false => HANG_THRESHOLD,
+        };
+        let result = self.record_within(threshold, uid, step, unmounted);
+        let result = result.await;
         let operation = Operation::Unmount.name(volume.block);
         self.observe(&plugin, operation, begin, &result);
         if result.is_ok() {

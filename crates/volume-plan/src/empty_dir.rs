@@ -1,12 +1,19 @@
 //! Medium and size limit of an `emptyDir`.
 
 use std::fmt;
+use std::time::Duration;
 
 use windlass_types::corev1::{EmptyDirVolumeSource, ResourceRequirements};
 use windlass_types::{Pod, PodExt};
 
 use windlass_pod_inputs::resources::{huge_page_resource, pod_limit};
 use windlass_units::quantity::Quantity;
+
+/// Directory of the plugin below `volumes/` of a pod.
+pub const EMPTY_DIR_PLUGIN: &str = "kubernetes.io~empty-dir";
+/// Time after which the removal of an emptyDir counts as hung: it removes what the pod wrote, and
+/// 127,000 files took 10 s on a slow disk.
+pub const REMOVAL_HANG_THRESHOLD: Duration = Duration::from_secs(60);
 
 const HUGE_PAGES: &str = "hugepages-";
 const HUGE_PAGES_MEDIUM: &str = "HugePages";

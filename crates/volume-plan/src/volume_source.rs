@@ -13,6 +13,8 @@ use windlass_types::{DeviceName, Pod, PodExt};
 use windlass_manifests::defaults::default_pull_policy;
 use windlass_pod_inputs::projection::{Projection, VolumePayload, VolumePayloads};
 
+use crate::empty_dir::EMPTY_DIR_PLUGIN;
+
 mod expansion;
 mod in_tree;
 mod other;
@@ -220,7 +222,7 @@ impl VolumeSource {
     /// Returns the plugin directory below `volumes/` of a pod; `None` if the type has none.
     pub fn plugin_dir(&self) -> Option<&'static str> {
         Some(match self {
-            Self::EmptyDir(_) => "kubernetes.io~empty-dir",
+            Self::EmptyDir(_) => EMPTY_DIR_PLUGIN,
             Self::Payload(PayloadKind::ConfigMap, _)
             | Self::PayloadUnavailable(PayloadKind::ConfigMap, _) => "kubernetes.io~configmap",
             Self::Payload(PayloadKind::Secret, _)

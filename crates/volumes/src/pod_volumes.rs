@@ -6,7 +6,9 @@ use rustix::mount::{UnmountFlags, unmount};
 use windlass_pod_inputs::projection::VolumePayload;
 use windlass_types::corev1::EmptyDirVolumeSource;
 use windlass_types::{MountedContent, MountedVolume, Pod, PodExt, Timestamp};
-use windlass_volume_plan::empty_dir::{EmptyDirMedium, empty_dir_medium, memory_volume_size};
+use windlass_volume_plan::empty_dir::{
+    EMPTY_DIR_PLUGIN, EmptyDirMedium, empty_dir_medium, memory_volume_size,
+};
 use windlass_volume_plan::volume_source::{PodVolume, VolumeSource};
 
 use crate::atomic_writer::{WriteOptions, ensure_payload, write_payload};
@@ -19,12 +21,10 @@ use crate::ownership::{GroupPolicy, VolumeGroup};
 use crate::port::DiscoveredVolume;
 use crate::remove::remove_tree;
 
-const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
-
 /// Plugins whose content belongs to the pod and is removed with it. For others only the empty mount
 /// directory is removed.
 const OWN_CONTENT: [&str; 5] = [
-    EMPTY_DIR,
+    EMPTY_DIR_PLUGIN,
     "kubernetes.io~configmap",
     "kubernetes.io~secret",
     "kubernetes.io~downward-api",
@@ -138,7 +138,7 @@ pub(crate) fn tear_down_volume(
     found: &DiscoveredVolume,
 ) -> Result<(), VolumeError> {
     let dir = volume_path(pod_dir, found);
-    if found.plugin_dir == EMPTY_DIR {
+    if found.plugin_dir == EMPTY_DIR_PLUGIN {
         remove_meta_dir(&meta_dir(pod_dir, &found.name))?;
     }
     unmount_beneath(&dir)?;
@@ -226,7 +226,7 @@ fn set_up_payload(
 
 /// `plugins/kubernetes.io~empty-dir/<volume>` below the pod's directory.
 fn meta_dir(pod_dir: &Path, volume: &str) -> PathBuf {
-    pod_dir.join("plugins").join(EMPTY_DIR).join(volume)
+    pod_dir.join("plugins").join(EMPTY_DIR_PLUGIN).join(volume)
 }
 
 /// The volume type, for the error text.

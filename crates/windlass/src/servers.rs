@@ -146,7 +146,8 @@ impl Servers {
             agent.shutdown.track(report_end("Pods API", server));
         }
         if let Some(port) = self.health {
-            let server = port.serve(Arc::clone(&health), token.clone());
+            let writes = agent.assigned.state_writes().clone();
+            let server = port.serve(Arc::clone(&health), writes, token.clone());
             agent.shutdown.track(server);
         }
         let service = ControlService {

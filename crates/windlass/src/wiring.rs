@@ -48,6 +48,7 @@ use windlass_volume_manager::VolumeUsages;
 use crate::node_summary::{AgentNode, ClusterHandles};
 use container_manager::spawn_container_manager;
 use dra::spawn_dra;
+use eviction::evicted;
 use links::{Links, Shared, channels};
 use node::{NodeWiring, spawn_node, spawn_node_limits};
 use pods::{PodWiring, pod_runtime, spawn_logs, spawn_pleg, spawn_pods};
@@ -193,6 +194,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
     let pressure = PressureWiring {
         image_uses: state.image_uses.take(),
         evictions: state.evictions.take(),
+        evicted: evicted(&state.restored),
         volumes: volume_usages.clone(),
         runtime: runtime.clone(),
         observed: ends.pressure,

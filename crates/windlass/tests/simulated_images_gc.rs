@@ -170,6 +170,12 @@ fn image_that_cannot_be_removed_blocks_no_other() {
         sim.runtime.inject(fault.on(&fails));
         sim.runtime
             .inject(Fault::hang(Operation::RemoveImage).on(&hangs));
+        let is_listed = |sim: &NodeSim| {
+            let calls = sim.agent().expect("runs").hung_calls.all();
+            calls.iter().any(|call| call.operation == "RemoveImage")
+        };
+        sim.until("the hung removal is named", 7 * MINUTE, is_listed)
+            .await;
         sim.until("the third image goes", 7 * MINUTE, |sim| {
             images(sim) == "a:1 b:1 busybox:1" || images(sim) == "a:1 b:1"
         })
@@ -186,6 +192,21 @@ fn image_that_cannot_be_removed_blocks_no_other() {
             })
         })
         .await;
+    });
+}
+
+#[test]
+fn removal_of_an_image_with_many_files_is_not_named() {
+    on_a_node(308, ImageGcPolicy::default(), &["a:1"], async |sim| {
+        sim.runtime.set_latency(Operation::RemoveImage, 15 * SECOND);
+        sim.runtime.set_image_disk(100 * MIB, 85 * MIB);
+        sim.until("the image goes", 7 * MINUTE, |sim| {
+            !images(sim).contains("a:1")
+        })
+        .await;
+        let hung = &sim.metrics.node.hung_operations_total;
+        let calls = hung.with_label_values(&["runtime_call"]).get();
+        assert_eq!(calls.to_string(), "0");
     });
 }
 

@@ -156,6 +156,34 @@ fn deleted_pod_with_hung_mount_waits_and_reports_blocker() {
 }
 
 #[test]
+fn removal_of_many_files_is_reported_only_after_a_minute() {
+    with_volumes(7, async |sim| {
+        desire(sim, &["web"]).await;
+        sim.until("web runs", SECOND, |sim| runs(sim, "web")).await;
+        sim.volumes.hang(VolumeStep::Unmount, "web-uid/data", true);
+        desire(sim, &[]).await;
+        let begins = |sim: &NodeSim| count(sim, "unmount web-uid/data") == 1;
+        sim.until("the removal begins", 10 * SECOND, begins).await;
+        let reports = |sim: &NodeSim| {
+            let events = sim.view("web").expect("not gone").events;
+            let warnings = events.iter().filter(|it| it.reason == Reason::FailedSync);
+            let hung = &sim.metrics.node.hung_operations_total;
+            (
+                warnings.count(),
+                hung.with_label_values(&["volume"]).get().to_string(),
+            )
+        };
+        sim.pass(58 * SECOND).await;
+        assert_eq!(reports(sim), (0, "0".to_owned()));
+        sim.pass(4 * SECOND).await;
+        assert_eq!(reports(sim), (1, "1".to_owned()));
+        sim.volumes.hang(VolumeStep::Unmount, "web-uid/data", false);
+        sim.until("web is gone", MINUTE, |sim| gone(sim, "web"))
+            .await;
+    });
+}
+
+#[test]
 fn busy_volume_is_retried_and_blocks_pod_with_same_name() {
     with_volumes(4, async |sim| {
         desire(sim, &["web"]).await;

@@ -94,8 +94,25 @@ impl ResizeInProgress {
     }
 }
 
-/// True if the status of a running container has other requests or limits than its spec.
+/// True if the status of the pod or of a running container has other requests or limits than its
+/// spec.
 fn has_other_sizes(pod: &Pod, status: &PodStatus) -> bool {
+    has_other_containers(pod, status) || has_other_pod_level(pod, status)
+}
+
+fn has_other_pod_level(pod: &Pod, status: &PodStatus) -> bool {
+    let (Some(_), Some(actual), Some(_)) = (
+        &PodExt::spec(pod).resources,
+        &status.resources,
+        &status.allocated_resources,
+    ) else {
+        return false;
+    };
+    differ(&Some(requests(pod)), &status.allocated_resources)
+        || differ(&Some(limits(pod)), &actual.limits)
+}
+
+fn has_other_containers(pod: &Pod, status: &PodStatus) -> bool {
     let lists = [&status.container_statuses, &status.init_container_statuses];
     lists.into_iter().flatten().flatten().any(|reported| {
         let mut specs = pod.containers().iter().chain(pod.init_containers());
@@ -182,9 +199,13 @@ fn running(input: &StatusInput<'_>, requests: &Amounts, previous: &PodStatus) ->
         .resources
         .clone()
         .unwrap_or_default();
-    let before = previous.resources.as_ref();
     let resizing = input.sizes.in_progress.is_some();
     let cgroup = input.sizes.cgroup;
+    // a previous agent run read the cgroup
+    let reported = input.pod.status.as_ref();
+    let reported = reported.and_then(|status| status.resources.as_ref());
+    let reported = reported.filter(|_| cgroup.is_none());
+    let before = reported.or(previous.resources.as_ref());
     let positive = |milli: i64| (milli > 0).then(|| Quantity::from_milli(milli));
     let own = resources.requests.get_or_insert_default();
     let old = before.and_then(|b| b.requests.as_ref());

@@ -105,8 +105,11 @@ impl Report {
     pub(crate) fn updated(&mut self, pod: SharedPod, deps: &WorkerDeps) {
         let before = self.pod.replace(SharedPod::clone(&pod));
         self.desired(SharedPod::clone(&pod));
-        if before.is_some_and(|before| self.resize.updated(&before, &pod, deps)) && self.synced_once
-        {
+        let Some(before) = before else { return };
+        let is_resized = self.resize.updated(&before, &pod, deps) && self.synced_once;
+        // the checkpoint has an older status than the API server
+        let is_confirmed = before.is_restored() && !pod.is_restored() && self.is_observed;
+        if is_resized || is_confirmed {
             self.renew_status(&pod, deps, false, deps.clock.now());
         }
     }

@@ -59,7 +59,6 @@ impl ResizeReport {
             generation: pod.metadata.generation,
             error: None,
         };
-        record(Reason::ResizeStarted, pod, &resize, deps);
         self.0 = Some(Counted::new(resize, &deps.metrics));
         true
     }
@@ -103,7 +102,6 @@ fn record(reason: Reason, pod: &Pod, resize: &ResizeInProgress, deps: &WorkerDep
         return;
     }
     let (kind, title) = match reason {
-        Reason::ResizeStarted => (EventType::Normal, "Pod resize started"),
         Reason::ResizeCompleted => (EventType::Normal, "Pod resize completed"),
         _ => (EventType::Warning, "Pod resize error"),
     };

@@ -13,7 +13,7 @@ use super::{CpuManager, State};
 /// Decision about a state file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Restored {
-    /// Its assignments are in force.
+    /// Its assignments are in force, or it has none.
     Kept,
     /// Assignments that still fit are in force, with the reasons for the changes. Running containers
     /// of other pods must get their new CPUs.
@@ -66,7 +66,9 @@ impl CpuManager {
                 self.state.shared
             ));
         }
-        match changes.is_empty() {
+        // without assignments nothing is lost
+        let has_none = checkpoint.entries.is_empty() && checkpoint.pod_entries.is_empty();
+        match has_none || changes.is_empty() {
             true => Restored::Kept,
             false => Restored::Migrated(changes),
         }

@@ -60,6 +60,10 @@ impl MemoryManager {
             Ok(checkpoint) => checkpoint,
             Err(reason) => return Restored::SetAside(reason),
         };
+        // without assignments nothing is lost
+        if checkpoint.entries.is_empty() && checkpoint.pod_entries.is_empty() {
+            return Restored::Kept;
+        }
         let policy = self.config.policy;
         if checkpoint.policy_name != policy.as_str() {
             let reason = format!(
@@ -67,10 +71,7 @@ impl MemoryManager {
                 policy.as_str(),
                 checkpoint.policy_name
             );
-            return match checkpoint.entries.is_empty() {
-                true => Restored::Migrated(vec![reason]),
-                false => Restored::SetAside(reason),
-            };
+            return Restored::SetAside(reason);
         }
         let reasons = match policy {
             MemoryPolicy::None => Vec::new(),

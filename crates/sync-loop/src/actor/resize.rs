@@ -141,6 +141,9 @@ impl SyncLoop {
         };
         tracing::info!(pod = %pod.full_name(), "resize allocated");
         self.record_decision(&pod, "resize", Ok(()));
+        let text = resize_event("Pod resize started", &pod, pod.metadata.generation, "");
+        let (events, kind) = (&self.deps.admission.events, EventType::Normal);
+        events.record(&pod, None, kind, Reason::ResizeStarted, &text);
         self.dispatch_all([Dispatch::Run(pod)]);
     }
 

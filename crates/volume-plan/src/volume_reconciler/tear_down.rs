@@ -7,17 +7,26 @@ use std::time::Duration;
 use windlass_types::{DiscoveredVolume, PodUid, VolumesNotReady};
 
 use super::messages::{self, VolumeOperation};
-use super::pods::{VolumeState, Waiter, not_ready};
+use super::pods::{VolumeState, not_ready};
 use super::{
     ClockReading, MAX_CONCURRENT_STEPS, ReconstructionState, RequestId, Step, StepError,
     TEAR_DOWN_REPLY_TIMEOUT, TearDownRequester, VolumeKey, VolumeReconciler,
 };
+use crate::empty_dir::{EMPTY_DIR_PLUGIN, REMOVAL_HANG_THRESHOLD};
 
 /// Tear-down in progress of a pod.
 #[derive(Debug)]
 pub(super) struct PodTearDown {
     waiters: Vec<Waiter>,
     phase: Phase,
+}
+
+/// Caller that waits for a reply since this monotonic time.
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    request: RequestId,
+    by: TearDownRequester,
+    since: Duration,
 }
 
 #[derive(Debug)]
@@ -45,7 +54,36 @@ enum TearDownState {
 
 impl PodTearDown {
     pub(super) fn next_wake_up(&self) -> Option<Duration> {
-        self.waiters.iter().map(|waiter| waiter.until).min()
+        let removes = self.phase.only_removes();
+        let until = self.waiters.iter().map(|waiter| waiter.until(removes));
+        until.min()
+    }
+}
+
+impl Waiter {
+    /// Time of the reply at the latest. A worker reports an unfinished tear-down in an event, which a
+    /// removal deserves only if it hangs.
+    fn until(&self, removes: bool) -> Duration {
+        let timeout = match removes && self.by == TearDownRequester::Worker {
+            true => REMOVAL_HANG_THRESHOLD,
+            false => TEAR_DOWN_REPLY_TIMEOUT,
+        };
+        self.since + timeout
+    }
+}
+
+impl Phase {
+    /// True if all steps in progress remove what pods wrote into emptyDir volumes.
+    fn only_removes(&self) -> bool {
+        let Self::Unmounting(volumes) = self else {
+            return false;
+        };
+        let in_progress = volumes
+            .values()
+            .filter(|volume| matches!(volume.state, TearDownState::InProgress(_)));
+        in_progress
+            .map(|volume| &volume.found.plugin_dir)
+            .all(|plugin| plugin == EMPTY_DIR_PLUGIN)
     }
 }
 
@@ -75,8 +113,8 @@ impl VolumeReconciler {
             waiters: Vec::new(),
             phase: Phase::Waiting,
         });
-        let until = now.monotonic + TEAR_DOWN_REPLY_TIMEOUT;
-        tear_down.waiters.push(Waiter { request, until });
+        let since = now.monotonic;
+        tear_down.waiters.push(Waiter { request, by, since });
     }
 
     pub(super) fn discovered(
@@ -188,7 +226,8 @@ impl VolumeReconciler {
             // the callers got a reply before the end and wait for their next attempt
             steps.push(Step::RequeuePod(uid.clone()));
         }
-        let due = |waiter: &mut Waiter| finished || waiter.until <= now.monotonic;
+        let removes = tear_down.phase.only_removes();
+        let due = |waiter: &mut Waiter| finished || waiter.until(removes) <= now.monotonic;
         for waiter in tear_down.waiters.extract_if(.., due) {
             steps.push(Step::ReplyTearDown(waiter.request, result.clone()));
         }

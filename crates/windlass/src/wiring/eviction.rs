@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
 use windlass_actors::NodePressure;
 use windlass_eviction::local_storage::PodDiskUsage;
-use windlass_eviction::{ContainerUsage, EvictionRecord, EvictionStatus};
+use windlass_eviction::{ContainerUsage, EVICTED, EvictionRecord, EvictionStatus};
 use windlass_eviction_manager::{EvictionManager, EvictionManagerDeps, PodDisk, PodDiskMeter};
 use windlass_local_storage::LocalStorage;
 use windlass_mailboxes::start_actor;
-use windlass_store::EvictionFile;
-use windlass_types::{PodUid, SharedPod};
+use windlass_store::{AdmittedPod, EvictionFile};
+use windlass_types::{PodExt, PodUid, SharedPod};
 
 use super::images::NodeReclaim;
 use super::links::{Links, Shared};
@@ -24,6 +25,21 @@ pub(super) struct EvictionWiring {
     pub(super) reclaim: NodeReclaim,
     pub(super) pressure: watch::Sender<NodePressure>,
     pub(super) file: Option<(EvictionFile, Vec<EvictionRecord>)>,
+    pub(super) restored: Vec<(PodUid, Duration)>,
+}
+
+/// Returns the pods of the checkpoint whose eviction is in progress, with their grace periods.
+pub(super) fn evicted(restored: &[AdmittedPod]) -> Vec<(PodUid, Duration)> {
+    let pods = restored.iter().map(|admitted| &admitted.pod);
+    let evicted = pods.filter(|pod| {
+        let status = pod.status.as_ref();
+        status.and_then(|status| status.reason.as_deref()) == Some(EVICTED)
+    });
+    let with_grace = evicted.map(|pod| {
+        let grace = u64::try_from(pod.termination_grace_seconds());
+        (pod.uid(), Duration::from_secs(grace.unwrap_or_default()))
+    });
+    with_grace.collect()
 }
 
 /// Starts the manager; returns what users are shown.
@@ -48,6 +64,7 @@ pub(super) fn spawn_eviction(
         terminations: links.terminations.clone(),
         pressure: wiring.pressure,
         file: wiring.file,
+        restored: wiring.restored,
         status: sender,
         events: Arc::clone(&shared.events),
         clock: Arc::clone(&shared.clock),

@@ -1,12 +1,14 @@
 //! What keeps the node up when memory, disk or processes run out.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use windlass_actors::NodePressure;
 use windlass_eviction::{EvictionRecord, EvictionStatus};
 use windlass_runtime::PodRuntime;
 use windlass_store::{EvictionFile, ImageUseFile, ImageUses};
+use windlass_types::PodUid;
 use windlass_volume_manager::VolumeUsages;
 
 use super::eviction::{EvictionWiring, spawn_eviction};
@@ -20,6 +22,8 @@ use super::parts::PressureParts;
 pub(super) struct PressureWiring {
     pub(super) image_uses: Option<(ImageUseFile, ImageUses)>,
     pub(super) evictions: Option<(EvictionFile, Vec<EvictionRecord>)>,
+    /// Pods whose eviction the previous agent run began, with their grace periods.
+    pub(super) evicted: Vec<(PodUid, Duration)>,
     pub(super) volumes: VolumeUsages,
     pub(super) runtime: PodRuntime,
     pub(super) observed: watch::Sender<NodePressure>,
@@ -46,6 +50,7 @@ pub(super) fn spawn_pressure(
         reclaim: reclaim.clone(),
         pressure: wiring.observed,
         file: wiring.evictions,
+        restored: wiring.evicted,
     };
     let eviction = spawn_eviction(parts.eviction, eviction, shared, links);
     if let Some(source) = parts.oom_source {

@@ -205,8 +205,9 @@ fn checkpoint(sim: &NodeSim) -> Vec<SharedPod> {
 /// Kills the agent during a preemption; `exits` also ends the victim's container meanwhile.
 fn check_restart(seed: u64, exits: bool) {
     on_a_ready_node(seed, async |sim| {
+        sim.runtime.cut_off_stops();
         let batch = fill(sim).await;
-        create(sim, critical("vital", 500));
+        let vital = create(sim, critical("vital", 500));
         until_waiting(sim, "vital").await;
         sim.pass(2 * SECOND).await;
         sim.kill_agent().await;
@@ -217,7 +218,12 @@ fn check_restart(seed: u64, exits: bool) {
         }
         sim.pass(10 * SECOND).await;
         sim.start_agent().await;
-        sim.until("it runs", 40 * SECOND, |sim| ready(sim, "vital"))
+        sim.until("its resources are free", 40 * SECOND, |sim| {
+            assert!(!runs(sim, &vital), "runs beside its victim");
+            !runs(sim, &batch)
+        })
+        .await;
+        sim.until("it runs", 5 * SECOND, |sim| ready(sim, "vital"))
             .await;
         sim.until("the victim has failed", 5 * SECOND, |sim| {
             is_preempted(sim, "batch")

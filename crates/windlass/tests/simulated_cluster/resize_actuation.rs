@@ -6,11 +6,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass_cgroups::{CgroupTree, MemoryTree};
 use windlass_cri::CriCode;
+use windlass_fake_api::On;
 use windlass_runtime::CgroupSettings;
 use windlass_runtime_config::pod_cgroup::NodeLimits;
 use windlass_testing::fake_runtime::{Fault, Operation, ReportedResources};
 use windlass_testing::{NodeSim, PodBuilder};
-use windlass_types::corev1::{Container, Event, PodCondition};
+use windlass_types::corev1::{ConfigMap, Container, Event, PodCondition};
 use windlass_types::cri::CgroupDriver;
 use windlass_types::{Pod, PodExt, PodUid};
 
@@ -379,6 +380,73 @@ fn agent_restart_repeats_no_event_of_a_resize() {
             restart(sim).await;
             assert_eq!(sent(sim), all, "with a checkpoint: {has_checkpoint}");
             assert_eq!((resizes(sim), restarts(sim, "web")), (0, 0));
+        });
+    }
+}
+
+/// The checkpoint has an older status than the API, and the first sync waits for a ConfigMap.
+#[test]
+fn agent_restart_keeps_reported_resources() {
+    on_a_node_with_cgroups(2111, async |sim, _| {
+        let mut settings = ConfigMap::default();
+        settings.metadata.name = Some("settings".to_owned());
+        settings.metadata.namespace = Some("default".to_owned());
+        sim.api.create(&settings);
+        let with_settings = |pod: &mut Pod| {
+            let volume = json!([{"name": "conf", "configMap": {"name": "settings"}}]);
+            pod.spec.get_or_insert_default().volumes = parse(volume);
+        };
+        running(sim, sized("web", (100, 50)).with(with_settings)).await;
+        sim.pass(10 * SECOND).await;
+        sim.kill_agent().await;
+        sim.api.clear_requests();
+        for (path, delay) in [("/api/v1/pods", SECOND), ("*/configmaps*", 3 * SECOND)] {
+            sim.api.faults().slow(On::path(path), delay);
+        }
+        sim.start_agent().await;
+        sim.pass(MINUTE).await;
+        let requests = sim.api.requests();
+        let changes = requests.iter().filter(|it| it.method == "PATCH");
+        let changes = changes.filter(|it| it.body["status"]["resources"] != Value::Null);
+        let changes: Vec<String> = changes.map(|it| it.body.to_string()).collect();
+        assert_eq!(changes, Vec::<String>::new());
+    });
+}
+
+#[test]
+fn resize_requested_without_an_agent_has_its_events() {
+    let cases = [(false, true), (false, false), (true, true), (true, false)];
+    for (is_pod_level, has_checkpoint) in cases {
+        on_a_node_with_cgroups(2112, async |sim, tree| {
+            let set = |size: Size| {
+                move |pod: &mut Pod| match is_pod_level {
+                    true => pod.spec.get_or_insert_default().resources = parse(resources(size)),
+                    false => spec(pod, "app").resources = parse(resources(size)),
+                }
+            };
+            let pod = PodBuilder::new("web")
+                .bound_to(NODE)
+                .container("app", "busybox:1")
+                .container("peer", "busybox:1")
+                .with(set((200, 100)));
+            let uid = running(sim, pod).await;
+            sim.pass(10 * SECOND).await;
+            sim.kill_agent().await;
+            let larger = set((400, 300));
+            sim.api.modify::<Pod>(Some("default"), "web", larger);
+            let dir = sim.admitted_pods.clone().expect("a directory");
+            if !has_checkpoint {
+                std::fs::remove_file(dir.join("admitted_pods")).expect("removed");
+            }
+            sim.start_agent().await;
+            sim.until("it is done", MINUTE, |sim| {
+                actual(sim, tree, &uid).starts_with("app#0: 400m 300Mi")
+            })
+            .await;
+            sim.pass(10 * SECOND).await;
+            let all = ["ResizeCompleted x1", "ResizeStarted x1"];
+            assert_eq!(sent(sim), all, "{is_pod_level} {has_checkpoint}");
+            assert_eq!(in_progress(sim, "web"), None);
         });
     }
 }

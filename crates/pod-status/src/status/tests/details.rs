@@ -145,6 +145,32 @@ fn resize_that_ended_unreported_is_known_to_next_run() {
 }
 
 #[test]
+fn pod_level_resize_that_ended_unreported_is_known() {
+    let sizes = |amounts: &str| {
+        let quantities = amounts.split(' ').filter_map(|it| it.split_once('='));
+        let amounts: serde_json::Map<_, _> = quantities
+            .map(|(name, amount)| (name.to_owned(), amount.into()))
+            .collect();
+        serde_json::json!({"requests": amounts, "limits": amounts})
+    };
+    let is_resized = |spec: &str, reported: &str| {
+        let mut pod = asking("", "").pod.clone();
+        pod.metadata.generation = Some(2);
+        let parsed = serde_json::from_value(sizes(spec));
+        pod.spec.get_or_insert_default().resources = parsed.expect("resources");
+        let reported = sizes(reported);
+        let status = serde_json::json!({
+            "observedGeneration": 1, "resources": reported, "allocatedResources": reported["requests"],
+        });
+        pod.status = Some(serde_json::from_value(status).expect("status"));
+        ResizeInProgress::from_previous_run(&pod).is_some()
+    };
+    assert!(is_resized("cpu=2 memory=1Gi", "cpu=1 memory=1Gi"));
+    assert!(is_resized("cpu=1 memory=2Gi", "cpu=1 memory=1Gi"));
+    assert!(!is_resized("cpu=1 memory=1Gi", "cpu=1000m memory=1024Mi"));
+}
+
+#[test]
 fn resize_in_progress_is_a_condition_until_it_ends() {
     let condition = |status: &PodStatus| {
         let mut conditions = status.conditions.iter().flatten();

@@ -154,19 +154,27 @@ fn changed_policy_or_machine_keeps_what_fits() {
         shape,
         &CpuSettings::default(),
         r#"{"policyName": "static", "defaultCpuSet": "0-7", "checksum": 0}"#,
-        "migrated: policy changed from static to none -> {policyName:none,defaultCpuSet:",
+        "kept -> {policyName:none,defaultCpuSet:",
     );
     check(
         shape,
         &static_policy("", 1),
         r#"{"policyName": "none", "defaultCpuSet": "", "checksum": 0}"#,
-        "migrated: policy changed from none to static -> {policyName:static,defaultCpuSet:0-7",
+        "kept -> {policyName:static,defaultCpuSet:0-7",
     );
     check(
         "1 1 1 9 1 0",
         &static_policy("", 1),
         r#"{"policyName": "static", "defaultCpuSet": "0-7", "checksum": 0}"#,
-        "migrated: shared pool changed from 0-7 to 0-8 -> {policyName:static,defaultCpuSet:0-8",
+        "kept -> {policyName:static,defaultCpuSet:0-8",
+    );
+    check(
+        "1 1 1 9 1 0",
+        &static_policy("", 1),
+        r#"{"policyName": "static", "defaultCpuSet": "0,2-7", "entries": {"a": {"c": "1"}},
+        "checksum": 0}"#,
+        "migrated: shared pool changed from 0,2-7 to 0,2-8 -> \
+         {policyName:static,defaultCpuSet:0,2-8,entries:{a:{c:1}}",
     );
     let gone = r#"{"policyName": "static", "defaultCpuSet": "0-7", "entries": {"x": "1"},
         "checksum": 0}"#;

@@ -87,8 +87,9 @@ fn tear_down_waits_for_step_in_progress_and_reports_it() {
     assert_eq!(fixture.fails("mount(p/a)", "gone"), "discover(p)");
     assert_eq!(fixture.ends("discover(p)", Ok(a())), "unmount(p/a)");
     let hangs = "UnmountVolume.TearDown of volume \"a\" in progress since 2023-11-14T22:14:10Z";
+    assert_eq!(fixture.tick(109.0), "", "a removal may take a minute");
     assert_eq!(
-        fixture.tick(60.0),
+        fixture.tick(110.0),
         format!("failed#3(FailedMount: {hangs})")
     );
     // the worker, which got a reply, tries again at once
@@ -98,6 +99,31 @@ fn tear_down_waits_for_step_in_progress_and_reports_it() {
         "discover(p)"
     );
     assert_eq!(fixture.ends("discover(p)", Ok(vec![])), "torn-down#4");
+}
+
+#[test]
+fn only_removals_for_a_worker_are_reported_late() {
+    let (worker, housekeeping) = (TearDownRequester::Worker, TearDownRequester::Housekeeping);
+    let empty = || found("empty-dir", "a", None);
+    let mixed = vec![empty(), found("nfs", "b", None)];
+    for (by, volumes, expected) in [
+        (worker, vec![empty()], "60s"),
+        (worker, vec![found("nfs", "b", None)], "10s"),
+        (worker, mixed.clone(), "10s"),
+        (housekeeping, vec![empty()], "10s"),
+    ] {
+        let mut fixture = Fixture::new();
+        fixture.tear_down("p", by);
+        assert_eq!(fixture.timer(), "10s", "discovering");
+        fixture.ends("discover(p)", Ok(volumes.clone()));
+        assert_eq!(fixture.timer(), expected, "{by:?} {volumes:?}");
+    }
+    // what remains decides
+    let mut fixture = Fixture::new();
+    fixture.tear_down("p", worker);
+    fixture.ends("discover(p)", Ok(mixed));
+    assert_eq!(fixture.ok("unmount(p/b)"), "");
+    assert_eq!(fixture.timer(), "60s");
 }
 
 #[test]

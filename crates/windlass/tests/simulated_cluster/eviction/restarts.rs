@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use windlass_testing::FakeStateDisk;
+use windlass_testing::fake_runtime::{Fault, Operation};
 use windlass_types::{Pod, SharedPod};
 
 use super::*;
@@ -16,15 +17,21 @@ fn checkpoint(sim: &NodeSim) -> Vec<SharedPod> {
     pods.map(Arc::new).into()
 }
 
+/// Starts an agent with a checkpoint.
+async fn keep_state(sim: &mut NodeSim) {
+    sim.kill_agent().await;
+    sim.state_disk = Some(FakeStateDisk::default());
+    sim.start_agent().await;
+}
+
 /// Kills the agent during an eviction. `recorded`: the checkpoint was written; `exits`: the
 /// victim's container ends meanwhile; `relieved`: memory is no longer short afterwards.
 fn check(seed: u64, recorded: bool, exits: bool, relieved: bool) {
     on_a_node(seed, settings(HARD, &[], &[]), async |sim| {
         stubborn(sim, "hog");
+        sim.runtime.cut_off_stops();
         if recorded {
-            sim.kill_agent().await;
-            sim.state_disk = Some(FakeStateDisk::default());
-            sim.start_agent().await;
+            keep_state(sim).await;
         }
         let hog = run(sim, requesting("hog", 0, 0)).await;
         let other = run(sim, requesting("other", 0, 0)).await;
@@ -56,6 +63,8 @@ fn check(seed: u64, recorded: bool, exits: bool, relieved: bool) {
         assert!(runs(sim, &other), "nothing else is evicted\n{log}");
         let starts = sim.runtime.starts(&hog, "app");
         assert!(starts == 1 || !recorded, "started {starts} times");
+        let count = evictions(sim, Signal::MemoryAvailable);
+        assert_eq!(count, if recorded { 1.0 } else { 2.0 });
         let pods: Vec<Pod> = sim.api.list();
         assert_eq!(pods.len(), 2);
     });
@@ -79,6 +88,39 @@ fn relieved_node_still_ends_the_eviction_that_began() {
 #[test]
 fn lost_checkpoint_repeats_the_eviction() {
     check(134, false, false, false);
+}
+
+#[test]
+fn victim_hung_after_a_restart_delays_the_next_by_30_s() {
+    on_a_node(136, settings(HARD, &[], &[]), async |sim| {
+        keep_state(sim).await;
+        let stuck = run(sim, requesting("stuck", 0, 0)).await;
+        let other = run(sim, requesting("other", 0, 0)).await;
+        for operation in [Operation::StopContainer, Operation::StopPodSandbox] {
+            sim.runtime
+                .inject(Fault::hang(operation).on("default/stuck"));
+        }
+        let uses = |sim: &NodeSim, uid: &PodUid, mebibytes: u64| {
+            sim.pressure
+                .pod_uses(Signal::MemoryAvailable, uid, mebibytes * MIB);
+        };
+        uses(sim, &stuck, 9200);
+        sim.until("it terminates", 11 * SECOND, |sim| {
+            !sim.blocker("stuck").is_empty()
+        })
+        .await;
+        sim.kill_agent().await;
+        // it is the first by rank
+        uses(sim, &other, 9500);
+        sim.start_agent().await;
+        sim.pass(30 * SECOND).await;
+        assert!(runs(sim, &other), "evicted before the end of the first");
+        until_evicted(sim, "other", 10 * SECOND).await;
+        uses(sim, &stuck, 9300);
+        sim.pass(2 * MINUTE).await;
+        assert!(runs(sim, &stuck));
+        assert_eq!(evictions(sim, Signal::MemoryAvailable), 2.0);
+    });
 }
 
 #[test]

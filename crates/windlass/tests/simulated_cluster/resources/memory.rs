@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
+use windlass_container_manager::StateFile;
 use windlass_resource_managers::memory::{MemoryConfig, MemoryPolicy, reserved_memory};
 use windlass_testing::fake_runtime::Behavior;
 use windlass_testing::{NodeSim, PodBuilder, simulate_cluster};
@@ -127,5 +128,26 @@ fn memory_of_ended_init_container_is_free() {
         let limits = [("cpu", "100m"), ("memory", "512Mi")];
         let next = start(sim, pod_with("next", &limits), "next").await;
         assert_eq!(memory_nodes(sim, &next), "0");
+    });
+}
+
+#[test]
+fn state_files_are_written_from_the_start_to_the_stop() {
+    on_static_memory(4, async |sim| {
+        sim.kill_agent().await;
+        sim.devices.remove_file(StateFile::Memory);
+        sim.start_agent().await;
+        let agent = sim.agent().expect("runs").clone();
+        let writes = agent.assigned.state_writes();
+        writes.first_ended().await;
+        let first = sim.devices.file(StateFile::Memory).expect("the file");
+        assert!(first.contains("\"policyName\":\"Static\""), "{first}");
+        writes.stop().await;
+        sim.until("the node is ready", 2 * SECOND, node_ready).await;
+        let limits = [("cpu", "1"), ("memory", "512Mi")];
+        create(sim, pod_with("late", &limits));
+        sim.pass(20 * SECOND).await;
+        assert_eq!(sim.devices.file(StateFile::Memory), Some(first));
+        assert!(!ready(sim, "late"), "its memory is not on the disk");
     });
 }
