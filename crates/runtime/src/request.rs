@@ -63,9 +63,9 @@ pub struct SyncPodOutcome {
     pub backoff: BackoffTable,
     /// Start timings of this sync.
     pub timings: StartTimings,
-    /// Whether the running containers have their allocated sizes, or why not; `None` if that is
-    /// not known.
-    pub resized: Option<Result<(), String>>,
+    /// Whether the running containers have the allocated sizes of the request's pod, or why not;
+    /// `None` if that is not known.
+    pub resized: Option<(SharedPod, Result<(), String>)>,
     /// An object of the runtime was created, started, stopped, resized or removed.
     pub changed: bool,
     /// Time of the next sync without an event: the earliest end of a back-off or retry.

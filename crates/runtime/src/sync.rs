@@ -524,7 +524,7 @@ impl<'a> SyncPass<'a> {
         let retries = self.failures.iter().filter_map(|f| f.retry_at);
         SyncPodOutcome {
             retry_at: retries.chain(again).chain(self.resize_retry_at).min(),
-            resized: self.resized,
+            resized: self.resized.map(|result| (self.req.pod, result)),
             resync_at: resyncs.min(),
             actions: self.actions,
             failures: self.failures,

@@ -257,7 +257,8 @@ fn carry_fields(status: &mut PodStatus, api: &PodStatus, local: &LocalStatus, no
     prefer(&mut status.start_time, &api.start_time);
     status.start_time.get_or_insert(Time(now));
     status.observed_generation = status.observed_generation.max(api.observed_generation);
-    if status.resources.is_none() {
+    // the checkpoint has older ones than the API server
+    if status.resources.is_none() || local.pod.is_restored() {
         status.resources.clone_from(&api.resources);
     }
     if status.allocated_resources.is_none() {

@@ -19,8 +19,8 @@ use windlass_status::PodStatusEntry;
 use windlass_types::corev1::PodStatus;
 use windlass_types::view::{Blocker, StartTimings};
 use windlass_types::{
-    ContainerId, ObservedContainer, ObservedPod, Phase, PhaseOverride, Pod, PodExt, PodUid, Reason,
-    SharedPod, Timestamp, names,
+    AllocatedResources, ContainerId, ObservedContainer, ObservedPod, Phase, PhaseOverride, Pod,
+    PodExt, PodUid, Reason, SharedPod, Timestamp, names,
 };
 
 use super::WorkerDeps;
@@ -225,10 +225,11 @@ impl Report {
                 actions.kill_pod || killed.any(|killed| killed == id)
             });
             self.backing_off = actions.backing_off;
-            if let (Some(pod), Some(resized)) = (&self.pod, outcome.resized)
+            if let (Some(pod), Some((synced, result))) = (&self.pod, outcome.resized)
                 && !outcome.cancelled
+                && has_same_sizes(pod, &synced)
             {
-                self.resize.resized(pod, resized, deps);
+                self.resize.resized(pod, result, deps);
             }
             self.take_timings(outcome.timings);
         }
@@ -473,6 +474,12 @@ impl Report {
             now,
         })
     }
+}
+
+/// False if other sizes were allocated during the sync of `synced`.
+fn has_same_sizes(pod: &SharedPod, synced: &SharedPod) -> bool {
+    Arc::ptr_eq(pod, synced)
+        || AllocatedResources::from_pod(pod) == AllocatedResources::from_pod(synced)
 }
 
 /// Blocker with the text of the event and the number of attempts.

@@ -413,6 +413,28 @@ fn agent_restart_keeps_reported_resources() {
     });
 }
 
+/// The result of a sync counts only for the sizes with which it began.
+#[test]
+fn sizes_allocated_during_a_resize_end_with_their_own_sync() {
+    on_a_node_with_cgroups(2113, async |sim, tree| {
+        let uid = running(sim, sized("web", (100, 50))).await;
+        sim.runtime
+            .set_latency(Operation::UpdateContainer, 5 * SECOND);
+        resize(sim, "web", "app", (200, 50));
+        sim.pass(2 * SECOND).await;
+        resize(sim, "web", "app", (300, 50));
+        sim.until("it is complete", MINUTE, |sim| {
+            !events(sim, "web", "ResizeCompleted").is_empty()
+        })
+        .await;
+        let done = "app#0: 300m 50Mi, peer#0: 100m 50Mi, pod: 400m 100Mi";
+        assert_eq!(actual(sim, tree, &uid), done);
+        sim.pass(MINUTE).await;
+        assert_eq!(events(sim, "web", "ResizeCompleted").len(), 1);
+        assert_eq!(in_progress(sim, "web"), None);
+    });
+}
+
 #[test]
 fn resize_requested_without_an_agent_has_its_events() {
     let cases = [(false, true), (false, false), (true, true), (true, false)];
