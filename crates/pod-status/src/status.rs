@@ -1,8 +1,8 @@
 //! Generation of a pod's status (upstream `generateAPIPodStatus`) and its blocker.
 //!
 //! The status is computed from the desired and observed pod, the errors of the last sync and the
-//! previous status. [`status_sync`](crate::status_sync) withholds a terminal phase while containers
-//! run. Fields of other writers (their conditions, resource claims, nominated node) are copied.
+//! previous status. [`status_sync`](crate::status_sync) withholds a terminal phase until the pod
+//! is terminated. Fields of other writers (their conditions, resource claims, nominated node) are copied.
 
 mod blocker;
 mod conditions;

@@ -1,9 +1,10 @@
 //! Pod status in the API: merge, patch and state machine (upstream's status manager).
 //!
 //! `merge_status` merges the local status into the API status and keeps fields and conditions of
-//! other writers. A terminal phase is withheld until no container can run. `status_patch` returns
-//! the difference as a strategic merge patch. [`StatusSync`] sends one request at a time with a
-//! back-off, and deletes the object of a terminated pod.
+//! other writers. A terminal phase is withheld until the worker has terminated the pod: its sandbox
+//! is stopped, so that a next pod can have its host ports, CPUs, devices and claims. `status_patch`
+//! returns the difference as a strategic merge patch. [`StatusSync`] sends one request at a time
+//! with a back-off, and deletes the object of a terminated pod.
 
 mod machine;
 mod merge;

@@ -63,7 +63,7 @@ pub(crate) fn merge_status(
     carry_fields(&mut status, api, local, now);
 
     let settled = Phase::is_terminal_in(api) && !mutated(Mutation::TerminalPhaseRegresses);
-    let too_early = !ended && may_run(&status) && !mutated(Mutation::TerminalPhaseTooEarly);
+    let too_early = !ended && !mutated(Mutation::TerminalPhaseTooEarly);
     let withheld = !settled && Phase::is_terminal_in(&status) && too_early;
     let ends_now = !settled && Phase::is_terminal_in(&status) && !withheld;
     carry_phase(&mut status, api, settled, withheld);
@@ -285,7 +285,7 @@ fn prefer<T: Clone>(mine: &mut Option<T>, first: &Option<T>) {
     }
 }
 
-/// Keeps a terminal phase, and withholds one while containers may run.
+/// Keeps a terminal phase, and withholds one until the worker has terminated the pod.
 fn carry_phase(status: &mut PodStatus, api: &PodStatus, settled: bool, withheld: bool) {
     if settled && status.phase == api.phase {
         status.reason = status.reason.take().or_else(|| api.reason.clone());
@@ -296,19 +296,6 @@ fn carry_phase(status: &mut PodStatus, api: &PodStatus, settled: bool, withheld:
         status.reason.clone_from(&api.reason);
         status.message.clone_from(&api.message);
     }
-}
-
-/// True if a container runs, may start, or has an unknown state.
-fn may_run(status: &PodStatus) -> bool {
-    let lists = [
-        &status.init_container_statuses,
-        &status.container_statuses,
-        &status.ephemeral_container_statuses,
-    ];
-    lists.into_iter().flatten().flatten().any(|c| {
-        let unknown = Reason::ContainerStatusUnknown.as_str();
-        terminated(&c.state).is_none_or(|t| t.reason.as_deref() == Some(unknown))
-    })
 }
 
 /// Returns the conditions of other writers, then those of the agent. `ends_now`: this status

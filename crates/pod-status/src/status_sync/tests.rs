@@ -197,13 +197,26 @@ fn removed_condition_of_agent_is_deleted() {
 }
 
 #[test]
-fn terminal_phase_is_withheld_while_containers_may_run() {
+fn terminal_phase_is_withheld_until_pod_is_terminated() {
     let api = "Running | Ready=True@1 | web=r";
     for (spec, local, worker, phase) in [
         (
             "Never web",
             "Succeeded | Ready=False@5 | web=t0",
             SyncPod,
+            "Running",
+        ),
+        // its sandbox may use host ports, its CPUs and devices are not free
+        (
+            "Never web",
+            "Succeeded | Ready=False@5 | web=t0",
+            TerminatingPod,
+            "Running",
+        ),
+        (
+            "Never web",
+            "Succeeded | Ready=False@5 | web=t0",
+            TerminatedPod,
             "Succeeded",
         ),
         (

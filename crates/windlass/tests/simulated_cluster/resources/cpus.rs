@@ -81,6 +81,27 @@ fn limits_of(memory: &str) -> serde_json::Value {
 }
 
 #[test]
+fn exclusive_cpus_are_free_when_their_pod_has_succeeded() {
+    on_static_cpus(9, TopologyPolicy::None, async |sim| {
+        let limits = [("cpu", "5"), ("memory", "64Mi")];
+        let exclusive = |name| pod_with(name, &limits).restart_policy("Never");
+        sim.runtime.script("app", vec![Behavior::exits(SECOND, 0)]);
+        create(sim, exclusive("first"));
+        until_ready(sim, "first").await;
+        // a CNI plugin takes its time
+        sim.runtime
+            .set_latency(Operation::StopPodSandbox, 8 * SECOND);
+        let phase = |sim: &NodeSim, name| get(sim, name).and_then(|pod| pod.status?.phase);
+        sim.until("first has succeeded", 20 * SECOND, |sim| {
+            phase(sim, "first").as_deref() == Some("Succeeded")
+        })
+        .await;
+        create(sim, exclusive("second"));
+        until_ready(sim, "second").await;
+    });
+}
+
+#[test]
 fn exclusive_cpus_leave_the_shared_pool_and_return() {
     on_static_cpus(1, TopologyPolicy::None, async |sim| {
         let shared = create(sim, pod("shared"));
