@@ -24,6 +24,8 @@ const OWNED: [&str; 8] = [
     "PodResizeInProgress",
     ALL_RESTARTING,
 ];
+/// How the types of the conditions of a resize begin.
+const RESIZE: &str = "PodResize";
 const READY: &str = "Ready";
 const CONTAINERS_READY: &str = "ContainersReady";
 const SCHEDULED: &str = "PodScheduled";
@@ -61,13 +63,16 @@ pub(crate) fn merge_status(
         end_phase(&mut status, pod);
     }
     carry_fields(&mut status, api, local, now);
+    if local.pod.is_restored() {
+        carry_sizes(&mut status, api);
+    }
 
     let settled = Phase::is_terminal_in(api) && !mutated(Mutation::TerminalPhaseRegresses);
     let too_early = !ended && !mutated(Mutation::TerminalPhaseTooEarly);
     let withheld = !settled && Phase::is_terminal_in(&status) && too_early;
     let ends_now = !settled && Phase::is_terminal_in(&status) && !withheld;
     carry_phase(&mut status, api, settled, withheld);
-    status.conditions = Some(conditions(&status, api, local, ends_now, now));
+    status.conditions = Some(conditions(&status, api, ends_now, now));
     Ok(status)
 }
 
@@ -257,8 +262,7 @@ fn carry_fields(status: &mut PodStatus, api: &PodStatus, local: &LocalStatus, no
     prefer(&mut status.start_time, &api.start_time);
     status.start_time.get_or_insert(Time(now));
     status.observed_generation = status.observed_generation.max(api.observed_generation);
-    // the checkpoint has older ones than the API server
-    if status.resources.is_none() || local.pod.is_restored() {
+    if status.resources.is_none() {
         status.resources.clone_from(&api.resources);
     }
     if status.allocated_resources.is_none() {
@@ -275,6 +279,36 @@ fn carry_fields(status: &mut PodStatus, api: &PodStatus, local: &LocalStatus, no
     if status.pod_ip.is_none() && (stops || Phase::is_terminal_in(api)) {
         status.pod_ip.clone_from(&api.pod_ip);
         status.pod_ips.clone_from(&api.pod_ips);
+    }
+}
+
+/// Keeps the sizes and the state of a resize: a pod of the checkpoint has older ones than the API
+/// server.
+fn carry_sizes(status: &mut PodStatus, api: &PodStatus) {
+    status.resources.clone_from(&api.resources);
+    for (mine, theirs) in [
+        (
+            &mut status.init_container_statuses,
+            &api.init_container_statuses,
+        ),
+        (&mut status.container_statuses, &api.container_statuses),
+    ] {
+        for container in mine.iter_mut().flatten() {
+            let mut theirs = theirs.iter().flatten();
+            if let Some(known) = theirs.find(|it| it.name == container.name) {
+                container.resources.clone_from(&known.resources);
+                container
+                    .allocated_resources
+                    .clone_from(&known.allocated_resources);
+            }
+        }
+    }
+    let of_resize = |condition: &PodCondition| condition.type_.starts_with(RESIZE);
+    let known = api.conditions.iter().flatten();
+    let known: Vec<_> = known.filter(|it| of_resize(it)).cloned().collect();
+    if let Some(conditions) = &mut status.conditions {
+        conditions.retain(|condition| !of_resize(condition));
+        conditions.extend(known);
     }
 }
 
@@ -303,12 +337,11 @@ fn carry_phase(status: &mut PodStatus, api: &PodStatus, settled: bool, withheld:
 fn conditions(
     status: &PodStatus,
     api: &PodStatus,
-    local: &LocalStatus,
     ends_now: bool,
     now: Timestamp,
 ) -> Vec<PodCondition> {
     let before = api.conditions.as_deref().unwrap_or_default();
-    let local_conditions = local.status.conditions.as_deref().unwrap_or_default();
+    let local_conditions = status.conditions.as_deref().unwrap_or_default();
     let owned = |c: &&PodCondition| OWNED.contains(&c.type_.as_str());
     let mut list: Vec<PodCondition> = before.iter().filter(|c| !owned(c)).cloned().collect();
 
@@ -353,7 +386,7 @@ fn conditions(
 /// Keeps the transition time of a condition with an unchanged status. Those of a resize are always
 /// true; their time is that of their reason.
 fn since(mut condition: PodCondition, before: &[PodCondition]) -> PodCondition {
-    if condition.type_.starts_with("PodResize") {
+    if condition.type_.starts_with(RESIZE) {
         return condition;
     }
     let same = |c: &&PodCondition| c.type_ == condition.type_ && c.status == condition.status;

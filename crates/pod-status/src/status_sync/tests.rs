@@ -1,14 +1,15 @@
 //! Tables of merges and patches.
 
 use std::cell::Cell;
+use std::fmt::Write as _;
 
 use serde_json::json;
-use windlass_types::Timestamp;
 use windlass_types::corev1::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus, HostIP, PodCondition, PodIP, PodStatus,
+    ContainerStatus, HostIP, PodCondition, PodIP, PodStatus, ResourceRequirements,
 };
 use windlass_types::metav1::Time;
+use windlass_types::{Timestamp, names};
 
 use super::*;
 use windlass_pod_text::pod;
@@ -194,6 +195,54 @@ fn removed_condition_of_agent_is_deleted() {
         merged("Always web", api, "Running | Ready=True@5 | web=r", SyncPod),
         "Running | Ready=True@1 | web=r"
     );
+}
+
+#[test]
+fn restored_pod_keeps_sizes_and_resize_state_of_api_server() {
+    let sized = |text: &str, cpu: &str| {
+        let mut status = status(text);
+        let resources = json!({"requests": {"cpu": cpu}});
+        let resources = serde_json::from_value(resources).expect("resources");
+        let allocated = serde_json::from_value(json!({"cpu": cpu})).expect("a quantity");
+        let containers = status.container_statuses.as_mut().expect("containers");
+        containers[0].resources = Some(resources);
+        containers[0].allocated_resources = Some(allocated);
+        status.resources.clone_from(&containers[0].resources);
+        status
+    };
+    for (api, local, restored, expected) in [
+        ("", "PodResizeInProgress=True@5", false, "2 2 2 InProgress"),
+        ("", "PodResizeInProgress=True@5", true, "1 1 1"),
+        ("PodResizePending=True@3", "", true, "1 1 1 Pending"),
+        ("PodResizePending=True@3", "", false, "2 2 2"),
+    ] {
+        let api = sized(&format!("Running | Ready=True@1 {api} | web=r"), "1");
+        let mine = sized(&format!("Running | Ready=True@1 {local} | web=r"), "2");
+        let mut local = proposal("Always web", mine, SyncPod);
+        if restored {
+            let annotations = &mut Arc::make_mut(&mut local.pod).metadata.annotations;
+            let restored = (names::ANN_RESTORED.to_owned(), "true".to_owned());
+            annotations.get_or_insert_default().extend([restored]);
+        }
+        let merged = merge_status(&api, &local, at(99)).expect("merged");
+        let container = &merged.container_statuses.as_ref().expect("containers")[0];
+        let request = |of: &Option<ResourceRequirements>| {
+            let requests = of.as_ref().and_then(|it| it.requests.as_ref());
+            requests.expect("requests")["cpu"].0.clone()
+        };
+        let allocated = container.allocated_resources.as_ref().expect("sizes");
+        let mut line = [
+            request(&merged.resources),
+            request(&container.resources),
+            allocated["cpu"].0.clone(),
+        ]
+        .join(" ");
+        let conditions = merged.conditions.iter().flatten();
+        for state in conditions.filter_map(|it| it.type_.strip_prefix("PodResize")) {
+            write!(line, " {state}").expect("text");
+        }
+        assert_eq!(line, expected, "restored: {restored}");
+    }
 }
 
 #[test]
@@ -486,7 +535,7 @@ fn rejected_pod_has_no_containers_and_is_sent_at_once() {
     let mut local = status("Failed");
     local.container_statuses = None;
     local.reason = Some("OutOfcpu".into());
-    let rejected = proposal("Always web", local, SyncPod);
+    let rejected = proposal("Always web", local.clone(), TerminatedPod);
     let new = merge_status(&status("Pending | PodScheduled=True@1"), &rejected, at(99));
     assert_eq!(new.expect("merged").phase.as_deref(), Some("Failed"));
     let rejected_line = line(
@@ -499,7 +548,8 @@ fn rejected_pod_has_no_containers_and_is_sent_at_once() {
     );
     assert_eq!(rejected_line, "Failed | example.com/own=True@1 | ");
     // containers that run after an agent restart are stopped first
-    let ran = merge_status(&status("Running | Ready=True@1 | web=r"), &rejected, at(99));
+    let stops = proposal("Always web", local, TerminatingPod);
+    let ran = merge_status(&status("Running | Ready=True@1 | web=r"), &stops, at(99));
     assert_eq!(line(&ran.expect("merged")), "Running |  | web=r");
 }
 

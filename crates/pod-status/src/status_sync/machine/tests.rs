@@ -127,7 +127,7 @@ fn only_newest_state_is_kept_while_request_is_in_flight() {
     );
     assert_eq!(fixture.step(says(RUNNING, SyncPod)), "idle");
     let last = "Succeeded | PodScheduled=True@1 Ready=False@100 | web=t0";
-    assert_eq!(fixture.step(says(last, SyncPod)), "idle");
+    assert_eq!(fixture.step(says(last, TerminatedPod)), "idle");
     assert_eq!(
         fixture.step(answer("u", 2, PENDING)),
         r#"patch u "Succeeded" []"#
