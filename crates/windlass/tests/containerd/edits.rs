@@ -127,7 +127,7 @@ async fn sidecars_end_last(env: &mut TestEnv) {
         .to_owned();
     let container = |name: &str, more: &str| {
         let script = format!(
-            "trap 'sleep 0.3; echo {name} >> /v/text; exit' TERM; \
+            "trap 'sleep 0.3; echo {name} >> /v/text; exit' TERM; touch /v/{name}; \
              while true; do sleep 1000 & wait $!; done"
         );
         let script = serde_json::to_string(&script).unwrap();
@@ -147,6 +147,13 @@ async fn sidecars_end_last(env: &mut TestEnv) {
     );
     env.apply("order.yaml", &text);
     env.ready("order").await;
+    // without its trap a shell that is PID 1 ignores SIGTERM
+    eventually("the traps are set", SOON, async || {
+        let mut names = ["first", "second", "app"].into_iter();
+        let missing = names.find(|name| !dir.join(name).exists());
+        missing.map_or(Ok(()), |name| Err(format!("none of {name}")))
+    })
+    .await;
     env.remove("order.yaml");
     written(&dir, "app\nsecond\nfirst\n").await;
     env.gone("order").await;
