@@ -2,7 +2,8 @@
 //!
 //! The status is computed from the desired and observed pod, the errors of the last sync and the
 //! previous status. [`status_sync`](crate::status_sync) withholds a terminal phase until the pod
-//! is terminated. Fields of other writers (their conditions, resource claims, nominated node) are copied.
+//! is terminated. Fields of other writers (their conditions, resource claims, nominated node) are
+//! copied.
 
 mod blocker;
 mod conditions;
