@@ -136,6 +136,21 @@ impl PodActions {
             && !self.starts_something()
     }
 
+    /// The containers to start.
+    pub fn starts_mut(&mut self) -> impl Iterator<Item = &mut ContainerToStart> {
+        self.ephemeral_to_start
+            .iter_mut()
+            .chain(&mut self.init_to_start)
+            .chain(&mut self.containers_to_start)
+    }
+
+    /// Starts only these of the containers to start.
+    pub fn retain_starts(&mut self, wanted: impl Fn(&ContainerToStart) -> bool) {
+        self.ephemeral_to_start.retain(&wanted);
+        self.init_to_start.retain(&wanted);
+        self.containers_to_start.retain(&wanted);
+    }
+
     /// True if a sandbox or container is created.
     pub fn starts_something(&self) -> bool {
         self.create_sandbox

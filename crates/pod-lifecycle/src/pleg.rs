@@ -257,13 +257,12 @@ fn is_cut_off(instance: &ObservedContainer) -> bool {
 
 /// Shows the instances that never ran, because a previous agent run was killed while it started
 /// them, as created: they are replaced without a restart and without back-off. The runtime shows
-/// them as exited. An instance of this agent run counts as failed: a runtime that cuts off every
-/// start is not flooded.
+/// them as exited; the time of that is kept. An instance of this agent run counts as failed: a
+/// runtime that cuts off every start is not flooded.
 pub fn forget_cut_off_starts(pod: &mut ObservedPod, agent_started: Timestamp) {
     let containers = pod.containers.iter_mut();
     for instance in containers.filter(|it| it.created_at < agent_started && is_cut_off(it)) {
         instance.state = ContainerState::Created;
-        instance.finished_at = None;
         instance.exit_code = 0;
         instance.reason.clear();
         instance.message.clear();

@@ -8,7 +8,7 @@ use futures::future::{Either, join_all, select};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use windlass_cri::for_pod;
+use windlass_cri::{CriCode, CriError, for_pod};
 use windlass_pod_inputs::paths;
 use windlass_pod_lifecycle::actions::{
     ActionsInput, ContainerToKill, ContainerToStart, PodActions, compute_pod_actions,
@@ -18,7 +18,9 @@ use windlass_pod_lifecycle::stop::effective_grace_period;
 use windlass_types::cri::SandboxConfig;
 use windlass_types::pod::is_sidecar;
 use windlass_types::view::{EventType, StartTimings};
-use windlass_types::{ContainerState, Pod, PodExt, Reason, Retry, SandboxId, Timestamp};
+use windlass_types::{
+    ContainerState, ObservedContainer, Pod, PodExt, Reason, Retry, SandboxId, Timestamp,
+};
 use windlass_units::duration::go_duration;
 
 use crate::PodRuntime;
@@ -33,6 +35,14 @@ use crate::text::pod_text;
 /// Maximum wait of a cancelled sync for a container start in progress. A cancelled StartContainer
 /// call would end the container with exit code 128 and "context canceled".
 const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Result of the stop of a container.
+enum Stopped {
+    /// It has exited or was removed.
+    Gone,
+    /// Name and restart count of an instance that the runtime has ended but does not remove.
+    Left(String, u32),
+}
 
 impl PodRuntime {
     /// Runs one sync: computes the plan and executes it. Failures are in the outcome. Cancellation
@@ -228,16 +238,24 @@ impl<'a> SyncPass<'a> {
         self.changed = true;
         let kills = self.actions.containers_to_kill.iter();
         let results = join_all(kills.map(|kill| self.stop_one(kill))).await;
-        for failure in results.into_iter().flatten() {
-            let stuck = failure.container.clone().unwrap_or_default();
-            self.actions.ephemeral_to_start.retain(|c| c.name != stuck);
-            self.actions.init_to_start.retain(|c| c.name != stuck);
-            self.actions.containers_to_start.retain(|c| c.name != stuck);
-            self.fail(failure);
+        for result in results {
+            match result {
+                Ok(Stopped::Gone) => {}
+                Ok(Stopped::Left(name, count)) => {
+                    for start in self.actions.starts_mut().filter(|start| start.name == name) {
+                        start.restart_count = start.restart_count.max(Some(count + 1));
+                    }
+                }
+                Err(failure) => {
+                    let stuck = failure.container.clone().unwrap_or_default();
+                    self.actions.retain_starts(|start| start.name != stuck);
+                    self.fail(failure);
+                }
+            }
         }
     }
 
-    async fn stop_one(&self, kill: &ContainerToKill) -> Option<StartFailure> {
+    async fn stop_one(&self, kill: &ContainerToKill) -> Result<Stopped, StartFailure> {
         let result = if kill.remove {
             self.remove_unused_log(kill).await;
             let runtime = &self.runtime.deps().runtime;
@@ -256,8 +274,17 @@ impl<'a> SyncPass<'a> {
             };
             self.runtime.kill_container(stop).await
         };
-        let error = result.err()?;
-        Some(StartFailure::for_container(
+        let Err(error) = result else {
+            return Ok(Stopped::Gone);
+        };
+        if let Some(left) = self.left(kill, &error) {
+            tracing::warn!(
+                pod = %pod_text(self.pod()), container = kill.name, id = %kill.id, %error,
+                "container whose start was cut off not removed; the next one replaces it",
+            );
+            return Ok(left);
+        }
+        Err(StartFailure::for_container(
             &kill.name,
             Reason::KillContainerError,
             error.to_string(),
@@ -265,12 +292,28 @@ impl<'a> SyncPass<'a> {
         ))
     }
 
+    /// An instance whose start was cut off and that the runtime refuses to remove. containerd loses
+    /// the task of such a start: until it restarts, the container can be neither stopped nor removed,
+    /// but nothing of it runs. The next instance gets the next number, garbage collection tries again.
+    fn left(&self, kill: &ContainerToKill, error: &CriError) -> Option<Stopped> {
+        let refused = matches!(error.code, CriCode::Other | CriCode::InvalidArgument)
+            && !error.is_removal_in_progress();
+        let instance = self.instance(kill)?;
+        // without that time its start may be in progress
+        let ended = kill.remove && instance.finished_at.is_some();
+        (refused && ended).then(|| Stopped::Left(kill.name.clone(), instance.restart_count))
+    }
+
+    fn instance(&self, kill: &ContainerToKill) -> Option<&ObservedContainer> {
+        let mut instances = self.req.observed.containers.iter();
+        instances.find(|instance| instance.id == kill.id)
+    }
+
     /// Removes the log of an instance that never ran. Before the instance: an agent run that finds
     /// only the log takes its number for a previous instance. Log rotation reopens the log if the
     /// instance runs after all.
     async fn remove_unused_log(&self, kill: &ContainerToKill) {
-        let mut instances = self.req.observed.instances(&kill.name);
-        let Some(unused) = instances.find(|instance| instance.id == kill.id) else {
+        let Some(unused) = self.instance(kill) else {
             return;
         };
         let deps = self.runtime.deps();

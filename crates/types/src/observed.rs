@@ -117,7 +117,7 @@ pub struct ObservedContainer {
     pub created_at: Timestamp,
     /// When it started, if it did.
     pub started_at: Option<Timestamp>,
-    /// When it exited, if it did.
+    /// When it exited, if it did; with the state `Created`, when its start was cut off.
     pub finished_at: Option<Timestamp>,
     /// Exit code; 0 unless exited.
     pub exit_code: i32,

@@ -134,6 +134,11 @@ fn check_exit_of(
     });
     forget_cut_off_starts(&mut pod, at(2));
     let seen = &pod.containers[0];
+    assert_eq!(
+        seen.finished_at,
+        Some(at(3)),
+        "{exit_code} {reason} {message} {started}"
+    );
     let line = format!("{:?}#{} {}", seen.state, seen.restart_count, seen.exit_code);
     assert_eq!(line, expected, "{exit_code} {reason} {message} {started}");
 }

@@ -136,6 +136,12 @@ impl FakeRuntime {
             .change(|state| state.model.cuts_off_stops = true);
     }
 
+    /// Has a kill of the agent lose the tasks of starts in progress, as containerd may: the
+    /// containers have exited and cannot be removed. Default: they can, after 2.2 s.
+    pub fn lose_tasks(&self) {
+        self.driver.change(|state| state.model.loses_tasks = true);
+    }
+
     pub(crate) fn cuts_off_stops(&self) -> bool {
         self.driver.change(|state| state.model.cuts_off_stops)
     }

@@ -27,14 +27,13 @@ use super::images::ImageStore;
 use super::logs::Logs;
 use super::resize::ReportedResources;
 
+mod cut_off;
+
+use cut_off::CUT_OFF;
+
 /// Error of a call.
 pub(super) type CallError = (CriCode, String);
 
-/// Message of a container whose start was cut off.
-const CUT_OFF: &str =
-    "failed to create containerd task: failed to create shim task: context canceled";
-/// Time until it has exited; at most 2.3 s in containerd 1.6.
-const CUT_OFF_TIME: Duration = Duration::from_millis(2_200);
 /// Exit code of a failed start.
 const START_FAILED: i32 = 128;
 /// First assigned address; the others follow.
@@ -66,6 +65,8 @@ pub(super) struct Model {
     pub(super) logs: Logs,
     /// A stop ends with its call, as containerd's.
     pub(super) cuts_off_stops: bool,
+    /// A cut-off start loses its task, as containerd's.
+    pub(super) loses_tasks: bool,
     /// Exit times of containers ([`Container::end`]), including outdated entries.
     ends: BTreeSet<(Timestamp, ContainerId)>,
     seed: u64,
@@ -98,6 +99,8 @@ pub(super) struct Container {
     pub(super) end: Option<End>,
     /// Its start was cut off and is being cleaned up: it cannot be started or removed.
     starting: bool,
+    /// Its start was cut off and has lost the task: it cannot be removed.
+    task_lost: bool,
     pub(super) created_at: Timestamp,
     pub(super) started_at: Option<Timestamp>,
     pub(super) finished_at: Option<Timestamp>,
@@ -395,6 +398,7 @@ impl Model {
             behavior,
             end: None,
             starting: false,
+            task_lost: false,
             created_at: now,
             started_at: None,
             finished_at: None,
@@ -504,27 +508,6 @@ impl Model {
         Ok(())
     }
 
-    /// Ends a start whose caller has gone away. The container is in starting state until it has been
-    /// cleaned up, and has then exited.
-    pub(super) fn cut_off_start(&mut self, id: &ContainerId, now: Timestamp) {
-        let Some(container) = self.containers.get_mut(id) else {
-            return;
-        };
-        if container.state != ContainerState::Created || container.starting {
-            return;
-        }
-        container.starting = true;
-        self.logs.open(&container.log_path);
-        let at = after(now, CUT_OFF_TIME);
-        container.end = Some(End {
-            at,
-            exit_code: START_FAILED,
-            oom: false,
-        });
-        self.ends.insert((at, id.clone()));
-        self.timers.push(CUT_OFF_TIME);
-    }
-
     /// Sends SIGTERM. Returns whether to wait for the exit.
     pub(super) fn signal_container(
         &mut self,
@@ -582,14 +565,7 @@ impl Model {
         id: &ContainerId,
         now: Timestamp,
     ) -> Result<(), CallError> {
-        if self
-            .containers
-            .get(id)
-            .is_some_and(|container| container.starting)
-        {
-            let message = "container is in starting state, can't be removed".to_owned();
-            return Err((CriCode::Other, message));
-        }
+        self.check_removable(id)?;
         self.end_container(id, 137, false, now)?;
         if let Some(container) = self.containers.remove(id) {
             self.unreserve(&container.reserved_name);

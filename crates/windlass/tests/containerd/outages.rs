@@ -1,7 +1,11 @@
 //! Containers keep running while the agent or the runtime is down.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
 use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use windlass_proto::cri_v1::ContainerState;
 use windlass_testing::containerd::PrivateContainerd;
@@ -24,6 +28,16 @@ fn instances(table: &PodTable) -> BTreeMap<String, (String, u64)> {
 
 fn all_ready(table: &PodTable, count: usize) -> bool {
     table.connected && table.pods.len() == count && table.pods.values().all(|pod| pod.ready)
+}
+
+/// Number of containers of a pod whose start has lost its task.
+async fn lost_tasks(env: &TestEnv, pod: &str) -> u64 {
+    let mut lost = 0;
+    for container in env.containers(pod).await {
+        let (status, _) = env.container_status(&container.id).await;
+        lost += u64::from(status.message.contains("failed to get task pid"));
+    }
+    lost
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -49,12 +63,13 @@ async fn on_containerd_ten_agent_kills_change_no_container() {
         .wait("all pods run", |table| all_ready(table, PODS))
         .await;
     let before = instances(&before);
-    // containerd cuts a start off when its caller dies; which does not count as a restart
-    for (pod, (_, restarts)) in &before {
-        assert_eq!(*restarts, 0, "restarts of {pod}");
-    }
     for n in 0..PODS {
         let pod = format!("p{n}");
+        // containerd cuts a start off when its caller dies; which does not count as a restart,
+        // unless it loses the task
+        let lost = lost_tasks(&env, &pod).await;
+        let restarts = before[&format!("{pod}-node")].1;
+        assert_eq!(restarts, lost, "restarts of {pod}");
         let running = env.running(&pod).await;
         assert_eq!(running.len(), 1, "running containers of {pod}");
         assert_eq!(
@@ -200,5 +215,194 @@ async fn on_containerd_runtime_outage_affects_no_pod() {
     assert_eq!(old.state, ContainerState::ContainerExited as i32);
     let (code, _) = env.http("/healthz").await.unwrap();
     assert_eq!(code, 200);
+    env.stop().await;
+}
+
+/// Has the OCI runtime wait at the end of each `create` of a container while the file `hold`
+/// exists; `held` has a file with its PID as its name.
+const HELD_CREATE: &str = r#"#!/bin/sh
+RUNTIME "$@"
+code=$?
+case " $* " in
+*" create --bundle "*)
+    arguments="$*"
+    bundle=${arguments#*--bundle }
+    bundle=${bundle%% *}
+    if grep -q '"io.kubernetes.cri.container-type":"container"' "$bundle/config.json"; then
+        : > BASE/held/$$
+        while [ -e BASE/hold ]; do sleep 0.02; done
+    fi ;;
+esac
+exit $code
+"#;
+
+/// Restarts containerd with [`HELD_CREATE`] as its OCI runtime.
+async fn hold_creates(containerd: &mut PrivateContainerd) {
+    let base = containerd.base().to_owned();
+    let config = std::fs::read_to_string(base.join("containerd.toml")).unwrap();
+    let runtime = config.split("BinaryName = \"").nth(1).unwrap();
+    let runtime = runtime.split('"').next().unwrap();
+    let wrapper = base.join("held-create");
+    let script = HELD_CREATE.replace("RUNTIME", runtime);
+    let script = script.replace("BASE", &base.to_string_lossy());
+    std::fs::write(&wrapper, script).unwrap();
+    std::fs::set_permissions(&wrapper, PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::create_dir(base.join("held")).unwrap();
+    let line = |name: &str| format!("BinaryName = \"{name}\"");
+    let changed = config.replace(&line(runtime), &line(&wrapper.to_string_lossy()));
+    assert_ne!(changed, config, "no OCI runtime in the configuration");
+    std::fs::write(base.join("containerd.toml"), changed).unwrap();
+    containerd.kill_daemon().unwrap();
+    containerd.start_daemon().await.unwrap();
+}
+
+/// Waits until this number of creates is held.
+async fn held(base: &Path, count: usize) {
+    let what = format!("{count} creations are held");
+    eventually(&what, SOON, async || {
+        let list = std::fs::read_dir(base.join("held")).unwrap();
+        let pid = |entry: std::io::Result<std::fs::DirEntry>| {
+            let pid = entry.unwrap().file_name().into_string().unwrap();
+            let runs = Path::new("/proc").join(&pid).exists();
+            runs.then_some(pid)
+        };
+        let pids: Vec<String> = list.filter_map(pid).collect();
+        let all = pids.len() == count;
+        all.then_some(()).ok_or_else(|| pids.join(" "))
+    })
+    .await;
+}
+
+/// Processes of the runtime with this word in their command line.
+fn processes(base: &Path, program: &str) -> Vec<Pid> {
+    let base = base.to_string_lossy();
+    let of = |entry: std::io::Result<std::fs::DirEntry>| {
+        let entry = entry.ok()?;
+        let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+        let line = String::from_utf8_lossy(&line);
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let found = line.contains(program) && line.contains(&*base);
+        found.then(|| Pid::from_raw(pid))?
+    };
+    std::fs::read_dir("/proc").unwrap().filter_map(of).collect()
+}
+
+fn signal(processes: &[Pid], signal: Signal) {
+    for process in processes {
+        kill_process(*process, signal).unwrap();
+    }
+}
+
+/// CPU time of the threads of a process; `None` if one of them runs or is about to.
+fn cpu_times(process: Pid) -> Option<Vec<String>> {
+    let threads = format!("/proc/{}/task", process.as_raw_nonzero());
+    let of = |thread: std::io::Result<std::fs::DirEntry>| {
+        let thread = thread.ok()?.path();
+        let stat = std::fs::read_to_string(thread.join("stat")).ok()?;
+        let sleeps = stat.rsplit(") ").next()?.starts_with('S');
+        sleeps.then(|| std::fs::read_to_string(thread.join("schedstat")).ok())?
+    };
+    std::fs::read_dir(threads).unwrap().map(of).collect()
+}
+
+/// Waits until these processes have used no CPU between two polls: they have answered.
+async fn idle(processes: &[Pid]) {
+    let mut before = None;
+    eventually("no process works", SOON, async || {
+        let now: Option<Vec<_>> = processes.iter().copied().map(cpu_times).collect();
+        let same = now.is_some() && now == before;
+        before = now;
+        same.then_some(()).ok_or_else(|| "CPU time used".to_owned())
+    })
+    .await;
+}
+
+/// Opens the pipes of all containers: a stopped containerd does not, and the shims wait for it.
+fn open_pipes(base: &Path) -> Vec<std::fs::File> {
+    let folder = base.join("state/io.containerd.grpc.v1.cri/containers");
+    let mut folders = vec![folder];
+    let mut pipes = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            let kind = entry.file_type().unwrap();
+            if kind.is_dir() {
+                folders.push(entry.path());
+            } else if kind.is_fifo() {
+                let mut options = std::fs::OpenOptions::new();
+                let without_waiting = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+                options.read(true).custom_flags(without_waiting);
+                pipes.push(options.open(entry.path()).unwrap());
+            }
+        }
+    }
+    pipes
+}
+
+/// containerd loses a task whose caller goes away after its creation (issue 11037): the container has
+/// exited, and cannot be removed until containerd restarts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_lost_tasks_block_no_pod() {
+    const PODS: usize = 4;
+    if skipped() {
+        return;
+    }
+    let mut containerd = PrivateContainerd::start("i-lost", |_| {}).await.unwrap();
+    hold_creates(&mut containerd).await;
+    let mut env = TestEnv::on(containerd, binary());
+    let base = env.containerd.base().to_owned();
+    let hold = base.join("hold");
+    let manifests = (0..PODS).map(|n| (format!("p{n}"), format!("p{n}.yaml")));
+    std::fs::write(&hold, "").unwrap();
+    for (name, file) in manifests.clone() {
+        env.apply(&file, &shell(&name, "HOLD"));
+    }
+    held(&base, PODS).await;
+    let daemon = env.containerd.daemon_pid().unwrap().cast_signed();
+    let daemon = [Pid::from_raw(daemon).unwrap()];
+    let shims = processes(&base, "containerd-shim");
+    // the shims answer, then containerd reads it and asks them for the PID
+    signal(&daemon, Signal::STOP);
+    let pipes = open_pipes(&base);
+    std::fs::remove_file(&hold).unwrap();
+    held(&base, 0).await;
+    idle(&shims).await;
+    signal(&shims, Signal::STOP);
+    signal(&daemon, Signal::CONT);
+    idle(&daemon).await;
+    env.agent.kill().unwrap();
+    idle(&daemon).await;
+    drop(pipes);
+    signal(&shims, Signal::CONT);
+    env.agent.spawn().unwrap();
+    let table = env
+        .wait("all pods run", |table| all_ready(table, PODS))
+        .await;
+    let restarts: Vec<_> = table.pods.values().map(|pod| pod.restarts()).collect();
+    assert_eq!(restarts, [1; PODS]);
+    for (name, _) in manifests.clone() {
+        assert_eq!(lost_tasks(&env, &name).await, 1, "lost tasks of {name}");
+        let states = env.containers(&name).await;
+        let states: Vec<_> = states.iter().map(|c| c.state()).collect();
+        let expected = [
+            ContainerState::ContainerRunning,
+            ContainerState::ContainerExited,
+        ];
+        assert_eq!(states, expected, "containers of {name}");
+    }
+
+    // ---- the pods end, and run again with the same UIDs
+    for (_, file) in manifests.clone() {
+        env.remove(&file);
+    }
+    env.watch
+        .wait_for("no pod is left", 2 * SOON, |table| table.pods.is_empty())
+        .await
+        .unwrap();
+    for (name, file) in manifests {
+        env.apply(&file, &shell(&name, "HOLD"));
+    }
+    env.wait("all pods run again", |table| all_ready(table, PODS))
+        .await;
     env.stop().await;
 }

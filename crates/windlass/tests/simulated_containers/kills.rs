@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use windlass_testing::fake_runtime::{Behavior, Call, Operation, Outcome};
 use windlass_testing::{FakeStateDisk, NodeSim, simulate, simulate_cluster};
-use windlass_types::PodUid;
+use windlass_types::corev1::Pod;
+use windlass_types::{PodExt, PodUid};
 
-use crate::fixture::{line, pod, prepare, sidecar, starts};
+use crate::fixture::{line, nothing_lives, pod, prepare, sidecar, starts};
 use crate::{IMAGE, MINUTE, SECOND};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -229,6 +230,77 @@ fn runtime_that_cuts_off_every_start_is_not_flooded() {
         sim.runtime.set_behavior("a", Behavior::default());
         sim.until("it runs", MINUTE, |sim| sim.phase("web") == "Running")
             .await;
+        sim.runtime.assert_invariants();
+    });
+}
+
+/// The runtime never removes what the kill left.
+#[test]
+fn lost_task_of_a_killed_start_blocks_no_pod() {
+    simulate_cluster(35, async |sim| {
+        sim.start_agent().await;
+        prepare(sim);
+        sim.runtime.lose_tasks();
+        sim.runtime.set_latency(Operation::StartContainer, SECOND);
+        let web = || {
+            pod("web")
+                .init_container_with("s", IMAGE, sidecar)
+                .container("a", IMAGE)
+                .build()
+        };
+        let once = pod("once").restart_policy("Never").container("a", IMAGE);
+        sim.desire([web()]).await;
+        let of_the_api = sim.api.create(&once.bound_to("sim").build()).uid();
+        let lost = [
+            ["default/web/s#0", "default/once/a#0"].as_slice(),
+            &["default/web/a#0"],
+        ];
+        for subjects in lost {
+            sim.until("they are being started", 5 * SECOND, |sim| {
+                subjects.iter().all(|subject| {
+                    let calls = sim.runtime.calls_of(Operation::StartContainer, subject);
+                    calls.iter().any(|call| call.outcome == Outcome::Open)
+                })
+            })
+            .await;
+            kill_and_restart(sim).await;
+        }
+        sim.until("all run", SOON, |sim| {
+            sim.phase("web") == "Running" && sim.phase("once") == "Running"
+        })
+        .await;
+        let uid = PodUid::from("web-uid");
+        for (uid, name) in [(&uid, "s"), (&uid, "a"), (&of_the_api, "a")] {
+            let running = sim.runtime.running(uid, name);
+            assert_eq!(running.map(|it| it.attempt), Some(1), "{uid} {name}");
+        }
+        sim.runtime.assert_invariants();
+        // an exit costs no more than usual, although the removal is refused again
+        let running = sim.runtime.running(&uid, "a").expect("runs");
+        sim.runtime.kill_container(&running.id, 1);
+        sim.until("a runs again", SOON, |sim| {
+            let running = sim.runtime.running(&uid, "a");
+            running.is_some_and(|it| it.attempt == 2)
+        })
+        .await;
+
+        // ---- both pods end
+        assert!(sim.api.delete::<Pod>(Some("default"), "once", None));
+        sim.until("once is deleted", 10 * SECOND, |sim| {
+            sim.api.get::<Pod>(Some("default"), "once").is_none()
+        })
+        .await;
+        sim.desire([]).await;
+        sim.until("web is gone", MINUTE, |sim| sim.view("web").is_none())
+            .await;
+        assert!(nothing_lives(sim, &uid) && nothing_lives(sim, &of_the_api));
+        // ---- the same UID again
+        sim.desire([web()]).await;
+        sim.until("web runs again", SOON, |sim| {
+            let uid = PodUid::from("web-uid");
+            sim.phase("web") == "Running" && sim.runtime.running(&uid, "a").is_some()
+        })
+        .await;
         sim.runtime.assert_invariants();
     });
 }
