@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use windlass_types::Timestamp;
 
-/// Minimum interval between the samples of a rate, because the kernel counts in ticks.
-const MIN_SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+/// Minimum window of a rate, because the kernel counts in ticks.
+const MIN_WINDOW: Duration = Duration::from_secs(1);
+/// Interval between the samples that are kept, so that requests of several clients do not shorten the
+/// window; as cAdvisor's.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum age of the older sample, as upstream.
 const MAX_SAMPLE_AGE: Duration = Duration::from_secs(120);
 
-/// The last samples of one counter.
+/// The last samples of one counter, at least [`SAMPLE_INTERVAL`] apart.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rate {
     older: Option<CounterSample>,
@@ -23,31 +26,26 @@ struct CounterSample {
 }
 
 impl Rate {
-    /// Adds a sample; returns the rate per second since the youngest sample that is old enough.
-    /// `None` without one, and after a reset of the counter.
+    /// Adds a sample; returns the rate per second since the youngest sample that is
+    /// [`SAMPLE_INTERVAL`] old, or, before there is one, since the first. `None` without one that is
+    /// old enough, and after a reset of the counter.
     pub(crate) fn add_sample(&mut self, at: Timestamp, value: u64) -> Option<u64> {
         let now = CounterSample { at, value };
-        let is_base = |sample: &CounterSample| {
-            let age = now.since(sample);
-            (MIN_SAMPLE_INTERVAL..=MAX_SAMPLE_AGE).contains(&age)
+        let follows = |sample: &CounterSample| {
+            sample.at <= at && sample.value <= value && now.since(sample) <= MAX_SAMPLE_AGE
         };
-        match self.newer.filter(is_base) {
-            Some(newer) => {
-                (self.older, self.newer) = (Some(newer), Some(now));
-                now.rate_since(&newer)
-            }
-            None => {
-                let older = self.older.filter(is_base);
-                let too_soon = self
-                    .newer
-                    .is_some_and(|newer| newer.at <= at && now.since(&newer) < MIN_SAMPLE_INTERVAL);
-                // start over after a backward step of the clock or a gap
-                if !too_soon {
-                    (self.older, self.newer) = (None, Some(now));
-                }
-                older.and_then(|older| now.rate_since(&older))
-            }
+        // start over after a backward step of the clock, a reset or a gap
+        let Some(newer) = self.newer.filter(follows) else {
+            (self.older, self.newer) = (None, Some(now));
+            return None;
+        };
+        if now.since(&newer) >= SAMPLE_INTERVAL {
+            (self.older, self.newer) = (Some(newer), Some(now));
+            return now.rate_since(&newer);
         }
+        let base = self.older.filter(follows).unwrap_or(newer);
+        let is_old_enough = now.since(&base) >= MIN_WINDOW;
+        is_old_enough.then(|| now.rate_since(&base))?
     }
 }
 
@@ -70,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rate_uses_youngest_sample_that_is_old_enough() {
+    fn rate_has_a_window_of_ten_seconds() {
         #[track_caller]
         fn check(samples: &[(i64, u64)], expected: &[Option<u64>]) {
             let mut rate = Rate::default();
@@ -95,6 +93,17 @@ mod tests {
         check(
             &[(0, 0), (500, 5), (999, 10), (1500, 15), (2600, 26)],
             &[None, None, None, Some(10), Some(10)],
+        );
+        // another client, just before each request of the first
+        check(
+            &[
+                (0, 0),
+                (10_000, 100),
+                (15_000, 100),
+                (16_000, 100),
+                (20_000, 200),
+            ],
+            &[None, Some(10), Some(6), Some(6), Some(10)],
         );
         // the older sample is too old
         check(
