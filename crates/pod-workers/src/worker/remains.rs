@@ -11,8 +11,8 @@ use super::WorkerDeps;
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum delay: the interval of garbage collections.
 const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(60);
-/// Attempts, in about half a minute, after which containers that the runtime refuses to remove are
-/// left to garbage collection: they must not keep the removed pod.
+/// Attempts, with waits of 1 + 2 + 4 + 8 + 16 s between them, after which containers that the runtime
+/// refuses to remove are left to garbage collection: they must not keep the removed pod.
 const ATTEMPTS: u32 = 6;
 /// Timeout of the inspection that updates the status cache: a hung call must not keep the removed
 /// pod. The PLEG repeats the inspection when the call returns.

@@ -5,14 +5,14 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use windlass_proto::cri_v1::ContainerState;
 use windlass_testing::containerd::PrivateContainerd;
 use windlass_testing::pod_watch::PodTable;
 
 use crate::manifest::shell;
-use crate::test_env::{SOON, TestEnv, bare, binary, eventually, skipped};
+use crate::test_env::{SOON, TestEnv, bare, binary, eventually, signal, skipped};
 
 const PODS: usize = 20;
 const KILLS: usize = 10;
@@ -274,7 +274,7 @@ async fn held(base: &Path, count: usize) {
 }
 
 /// Processes of the runtime with this word in their command line.
-fn processes(base: &Path, program: &str) -> Vec<Pid> {
+fn processes(base: &Path, program: &str) -> Vec<i32> {
     let base = base.to_string_lossy();
     let of = |entry: std::io::Result<std::fs::DirEntry>| {
         let entry = entry.ok()?;
@@ -282,20 +282,20 @@ fn processes(base: &Path, program: &str) -> Vec<Pid> {
         let line = String::from_utf8_lossy(&line);
         let pid = entry.file_name().to_str()?.parse().ok()?;
         let found = line.contains(program) && line.contains(&*base);
-        found.then(|| Pid::from_raw(pid))?
+        found.then_some(pid)
     };
     std::fs::read_dir("/proc").unwrap().filter_map(of).collect()
 }
 
-fn signal(processes: &[Pid], signal: Signal) {
+fn signal_all(processes: &[i32], sent: Signal) {
     for process in processes {
-        kill_process(*process, signal).unwrap();
+        signal(*process, sent);
     }
 }
 
 /// CPU time of the threads of a process; `None` if one of them runs or is about to.
-fn cpu_times(process: Pid) -> Option<Vec<String>> {
-    let threads = format!("/proc/{}/task", process.as_raw_nonzero());
+fn cpu_times(process: i32) -> Option<Vec<String>> {
+    let threads = format!("/proc/{process}/task");
     let of = |thread: std::io::Result<std::fs::DirEntry>| {
         let thread = thread.ok()?.path();
         let stat = std::fs::read_to_string(thread.join("stat")).ok()?;
@@ -306,7 +306,7 @@ fn cpu_times(process: Pid) -> Option<Vec<String>> {
 }
 
 /// Waits until these processes have used no CPU between two polls: they have answered.
-async fn idle(processes: &[Pid]) {
+async fn idle(processes: &[i32]) {
     let mut before = None;
     eventually("no process works", SOON, async || {
         let now: Option<Vec<_>> = processes.iter().copied().map(cpu_times).collect();
@@ -362,22 +362,21 @@ async fn on_containerd_lost_tasks_block_no_pod() {
         env.apply(&file, &shell(&name, "HOLD"));
     }
     held(&base, PODS).await;
-    let daemon = env.containerd.daemon_pid().unwrap().cast_signed();
-    let daemon = [Pid::from_raw(daemon).unwrap()];
+    let daemon = [env.containerd.daemon_pid().unwrap().cast_signed()];
     let shims = processes(&base, "containerd-shim");
     // the shims answer, then containerd reads it and asks them for the PID
-    signal(&daemon, Signal::STOP);
+    signal_all(&daemon, Signal::STOP);
     let pipes = open_pipes(&base);
     std::fs::remove_file(&hold).unwrap();
     held(&base, 0).await;
     idle(&shims).await;
-    signal(&shims, Signal::STOP);
-    signal(&daemon, Signal::CONT);
+    signal_all(&shims, Signal::STOP);
+    signal_all(&daemon, Signal::CONT);
     idle(&daemon).await;
     env.agent.kill().unwrap();
     idle(&daemon).await;
     drop(pipes);
-    signal(&shims, Signal::CONT);
+    signal_all(&shims, Signal::CONT);
     env.agent.spawn().unwrap();
     let table = env
         .wait("all pods run", |table| all_ready(table, PODS))
