@@ -181,6 +181,19 @@ pub(crate) struct Owner {
     pub(crate) pod: PodUid,
     /// The container's name; `None` for a sandbox.
     pub(crate) container: Option<Arc<str>>,
+    /// Time that its CPU limit adds to the start of a container; zero if it is not known.
+    pub(crate) start_delay: Duration,
+}
+
+impl Owner {
+    pub(crate) fn new(pod: PodUid, container: Option<&str>) -> Self {
+        let (container, start_delay) = (container.map(Arc::from), Duration::ZERO);
+        Self {
+            pod,
+            container,
+            start_delay,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -423,10 +436,8 @@ impl HungCalls {
         }
     }
 
-    /// Records a new sandbox of a pod, or a new container of this name.
-    pub(crate) fn record_created(&self, id: &str, pod: &PodUid, container: Option<&str>) {
-        let (pod, container) = (pod.clone(), container.map(Arc::from));
-        let owner = Owner { pod, container };
+    /// Records a new sandbox or container.
+    pub(crate) fn record_created(&self, id: &str, owner: Owner) {
         self.0.state.lock().owners.insert(id.to_owned(), owner);
     }
 
@@ -516,8 +527,8 @@ impl HungCalls {
         let mut state = self.0.state.lock();
         for (id, uid, container) in rows {
             if !state.owners.contains_key(id) && !uid.as_str().is_empty() {
-                let (pod, container) = (uid.clone(), container.map(Arc::from));
-                state.owners.insert(id.to_owned(), Owner { pod, container });
+                let owner = Owner::new(uid.clone(), container);
+                state.owners.insert(id.to_owned(), owner);
             }
         }
     }

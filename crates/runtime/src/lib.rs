@@ -72,6 +72,7 @@ mod mounts;
 mod options;
 mod post_start;
 mod pull;
+mod removal;
 mod request;
 mod reset;
 mod resize;

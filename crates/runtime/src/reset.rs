@@ -12,6 +12,7 @@ use windlass_types::view::EventType;
 use windlass_types::{PodExt, Reason};
 
 use crate::kill::ignore_missing;
+use crate::removal::Removal;
 use crate::request::StartFailure;
 use crate::sync::SyncPass;
 
@@ -57,17 +58,18 @@ impl SyncPass<'_> {
 
     async fn remove(&self, reset: &ContainerToReset) -> Option<StartFailure> {
         let runtime = &self.runtime.deps().runtime;
-        let mut result = Ok(());
+        let mut result = Ok(Removal::Done);
         if reset.kill {
             let text = format!("Stopping container {}", reset.name);
             self.event(Some(&reset.name), EventType::Normal, Reason::Killing, &text);
             // no hook and the minimum stop timeout: the pod is not terminating
             let stopped = runtime.stop_container(&reset.id, MIN_STOP_TIMEOUT).await;
-            result = ignore_missing(stopped);
+            result = ignore_missing(stopped).map(|()| Removal::Done);
         }
         if result.is_ok() {
-            result = ignore_missing(runtime.remove_container(&reset.id).await);
+            result = self.remove_instance(&reset.name, &reset.id).await;
         }
+        // one that the runtime does not remove has not run: its replacement is part of the next sync
         let error = result.err()?;
         Some(StartFailure::for_container(
             &reset.name,

@@ -18,6 +18,7 @@ use windlass_types::view::EventType;
 use windlass_types::{ContainerId, PodExt, Reason, Retry};
 
 use crate::config::ContainerFacts;
+use crate::files::FilesError;
 use crate::images::{PresentImage, WantedImage};
 use crate::post_start::Instance;
 use crate::request::StartFailure;
@@ -93,7 +94,12 @@ impl SyncPass<'_> {
         self.timings.images_ready = Some(runtime.deps().clock.now());
         let restart_count = match start.restart_count {
             Some(count) => count,
-            None => self.recovered_restart_count(container).await?,
+            None => {
+                let recovered = self.recovered_restart_count(&container.name).await;
+                recovered.map_err(|error| {
+                    self.config_failure(container, error.to_string(), error.retry())
+                })?
+            }
         };
         let mut config = self
             .configure(sandbox, container, &image, &mounted, restart_count)
@@ -136,18 +142,12 @@ impl SyncPass<'_> {
 
     /// Restart count from remaining logs: it never decreases, even after the runtime lost its
     /// state.
-    async fn recovered_restart_count(&self, container: &Container) -> Result<u32, StartFailure> {
+    pub(crate) async fn recovered_restart_count(&self, name: &str) -> Result<u32, FilesError> {
         let deps = self.runtime.deps();
-        let dir = deps
-            .node
-            .paths
-            .container_log_dir(self.pod(), &container.name);
-        let names = deps.files.list_log_names(&self.pod().uid(), &dir).await;
-        let names = names
-            .map_err(|error| self.config_failure(container, error.to_string(), error.retry()))?;
-        Ok(paths::restart_count_from_logs(
-            names.iter().map(String::as_str),
-        ))
+        let dir = deps.node.paths.container_log_dir(self.pod(), name);
+        let names = deps.files.list_log_names(&self.pod().uid(), &dir).await?;
+        let names = names.iter().map(String::as_str);
+        Ok(paths::restart_count_from_logs(names))
     }
 
     async fn configure(

@@ -8,7 +8,7 @@ use futures::future::{Either, join_all, select};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use windlass_cri::{CriCode, CriError, for_pod};
+use windlass_cri::for_pod;
 use windlass_pod_inputs::paths;
 use windlass_pod_lifecycle::actions::{
     ActionsInput, ContainerToKill, ContainerToStart, PodActions, compute_pod_actions,
@@ -18,15 +18,14 @@ use windlass_pod_lifecycle::stop::effective_grace_period;
 use windlass_types::cri::SandboxConfig;
 use windlass_types::pod::is_sidecar;
 use windlass_types::view::{EventType, StartTimings};
-use windlass_types::{
-    ContainerState, ObservedContainer, Pod, PodExt, Reason, Retry, SandboxId, Timestamp,
-};
+use windlass_types::{ContainerState, Pod, PodExt, Reason, Retry, SandboxId, Timestamp};
 use windlass_units::duration::go_duration;
 
 use crate::PodRuntime;
 use crate::files::FilesError;
 use crate::images::{SyncImages, is_failed_pull};
-use crate::kill::{ContainerKill, ignore_missing};
+use crate::kill::ContainerKill;
+use crate::removal::Removal;
 use crate::request::{
     ContainerInputs, KillPodRequest, StartFailure, SyncPodOutcome, SyncPodRequest, retry_time,
 };
@@ -35,14 +34,6 @@ use crate::text::pod_text;
 /// Maximum wait of a cancelled sync for a container start in progress. A cancelled StartContainer
 /// call would end the container with exit code 128 and "context canceled".
 const START_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Result of the stop of a container.
-enum Stopped {
-    /// It has exited or was removed.
-    Gone,
-    /// Name and restart count of an instance that the runtime has ended but does not remove.
-    Left(String, u32),
-}
 
 impl PodRuntime {
     /// Runs one sync: computes the plan and executes it. Failures are in the outcome. Cancellation
@@ -240,10 +231,10 @@ impl<'a> SyncPass<'a> {
         let results = join_all(kills.map(|kill| self.stop_one(kill))).await;
         for result in results {
             match result {
-                Ok(Stopped::Gone) => {}
-                Ok(Stopped::Left(name, count)) => {
+                Ok(None) => {}
+                Ok(Some((name, count))) => {
                     for start in self.actions.starts_mut().filter(|start| start.name == name) {
-                        start.restart_count = start.restart_count.max(Some(count + 1));
+                        start.restart_count = start.restart_count.max(Some(count));
                     }
                 }
                 Err(failure) => {
@@ -255,11 +246,15 @@ impl<'a> SyncPass<'a> {
         }
     }
 
-    async fn stop_one(&self, kill: &ContainerToKill) -> Result<Stopped, StartFailure> {
+    /// Returns the name and the minimum restart count of the next instance, if the runtime does not
+    /// remove this one.
+    async fn stop_one(
+        &self,
+        kill: &ContainerToKill,
+    ) -> Result<Option<(String, u32)>, StartFailure> {
         let result = if kill.remove {
             self.remove_unused_log(kill).await;
-            let runtime = &self.runtime.deps().runtime;
-            ignore_missing(runtime.remove_container(&kill.id).await)
+            self.remove_instance(&kill.name, &kill.id).await
         } else {
             let stop = ContainerKill {
                 pod: self.pod(),
@@ -272,48 +267,30 @@ impl<'a> SyncPass<'a> {
                 after: Vec::new(),
                 pod_stop: None,
             };
-            self.runtime.kill_container(stop).await
+            let killed = self.runtime.kill_container(stop).await;
+            killed.map(|()| Removal::Done)
         };
-        let Err(error) = result else {
-            return Ok(Stopped::Gone);
+        let failed = |message: String, retry| {
+            StartFailure::for_container(&kill.name, Reason::KillContainerError, message, retry)
         };
-        if let Some(left) = self.left(kill, &error) {
-            tracing::warn!(
-                pod = %pod_text(self.pod()), container = kill.name, id = %kill.id, %error,
-                "container whose start was cut off not removed; the next one replaces it",
-            );
-            return Ok(left);
+        match result {
+            Ok(Removal::Done) => Ok(None),
+            Ok(Removal::Refused { restart_count }) => {
+                // a later instance may be gone
+                let recovered = self.recovered_restart_count(&kill.name).await;
+                let recovered =
+                    recovered.map_err(|error| failed(error.to_string(), error.retry()))?;
+                Ok(Some((kill.name.clone(), recovered.max(restart_count + 1))))
+            }
+            Err(error) => Err(failed(error.to_string(), error.retry())),
         }
-        Err(StartFailure::for_container(
-            &kill.name,
-            Reason::KillContainerError,
-            error.to_string(),
-            error.retry(),
-        ))
-    }
-
-    /// An instance whose start was cut off and that the runtime refuses to remove. containerd loses
-    /// the task of such a start: until it restarts, the container can be neither stopped nor removed,
-    /// but nothing of it runs. The next instance gets the next number, garbage collection tries again.
-    fn left(&self, kill: &ContainerToKill, error: &CriError) -> Option<Stopped> {
-        let refused = matches!(error.code, CriCode::Other | CriCode::InvalidArgument)
-            && !error.is_removal_in_progress();
-        let instance = self.instance(kill)?;
-        // without that time its start may be in progress
-        let ended = kill.remove && instance.finished_at.is_some();
-        (refused && ended).then(|| Stopped::Left(kill.name.clone(), instance.restart_count))
-    }
-
-    fn instance(&self, kill: &ContainerToKill) -> Option<&ObservedContainer> {
-        let mut instances = self.req.observed.containers.iter();
-        instances.find(|instance| instance.id == kill.id)
     }
 
     /// Removes the log of an instance that never ran. Before the instance: an agent run that finds
     /// only the log takes its number for a previous instance. Log rotation reopens the log if the
     /// instance runs after all.
     async fn remove_unused_log(&self, kill: &ContainerToKill) {
-        let Some(unused) = self.instance(kill) else {
+        let Some(unused) = self.instance(&kill.id) else {
             return;
         };
         let deps = self.runtime.deps();

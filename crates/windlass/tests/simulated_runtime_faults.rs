@@ -5,10 +5,11 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use windlass_testing::fake_runtime::{Behavior, Exec, Fault, Operation};
 use windlass_testing::{NodeSim, PodBuilder, simulate, simulate_cluster};
-use windlass_types::corev1::Node;
-use windlass_types::{PodUid, Reason};
+use windlass_types::corev1::{Container, Node};
+use windlass_types::{Pod, PodUid, Reason};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -569,5 +570,42 @@ fn hung_relist_makes_node_not_ready_but_hung_pod_does_not() {
         .await;
         sim.until("no pod is named", MINUTE, |sim| node_condition(sim) == WELL)
             .await;
+    });
+}
+
+/// A pod with a CPU limit of 10m.
+fn throttled(name: &str) -> Pod {
+    let limited = |app: &mut Container| {
+        let limits = json!({ "limits": { "cpu": "10m" } });
+        app.resources = serde_json::from_value(limits).expect("resources");
+    };
+    let pod = PodBuilder::new(name).container_with("app", "busybox:1", limited);
+    pod.grace(5).build()
+}
+
+#[test]
+fn start_within_a_low_cpu_limit_is_not_hung() {
+    simulate(53, async |sim| {
+        prepare(sim);
+        for operation in [Operation::RunPodSandbox, Operation::StartContainer] {
+            sim.runtime.set_latency(operation, 7 * SECOND);
+        }
+        sim.desire([pod("usual").build(), throttled("throttled")])
+            .await;
+        sim.until("both run", MINUTE, |sim| {
+            ["usual", "throttled"].iter().all(|name| runs(sim, name))
+        })
+        .await;
+        assert_eq!(hung_call_events(sim, "usual").len(), 2, "not limited");
+        assert_eq!(hung_call_events(sim, "throttled"), [""; 0]);
+
+        let hangs = Fault::hang(Operation::StartContainer).on("default/hangs");
+        sim.runtime.inject(hangs);
+        sim.desire([throttled("throttled"), throttled("hangs")])
+            .await;
+        sim.until("the hung start is reported", MINUTE, |sim| {
+            sim.blocker("hangs") == "RuntimeCallHung"
+        })
+        .await;
     });
 }

@@ -315,7 +315,8 @@ async fn hung_call_without_retries_is_dropped() {
 async fn owners_of_removed_containers_are_dropped() {
     let (calls, _) = calls();
     for n in 0..MIN_STALE_OWNERS + 10 {
-        calls.record_created(&format!("old{n}"), &"u1".into(), None);
+        let owner = Owner::new("u1".into(), None);
+        calls.record_created(&format!("old{n}"), owner);
     }
     calls.record_container_list(&[container("c1", "app", ContainerState::Running)], true);
     let owners: BTreeSet<String> = calls.0.state.lock().owners.keys().cloned().collect();

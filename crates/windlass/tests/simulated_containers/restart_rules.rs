@@ -1,7 +1,7 @@
 //! Restart rules of one container and of all containers.
 
-use windlass_testing::fake_runtime::{Behavior, Fault, Operation};
-use windlass_testing::simulate;
+use windlass_testing::fake_runtime::{Behavior, Fault, Operation, Outcome};
+use windlass_testing::{NodeSim, simulate};
 use windlass_types::Pod;
 
 use crate::fixture::{gaps, line, order, pod, prepare, rule, sidecar, starts};
@@ -114,6 +114,48 @@ fn restart_of_all_containers_resumes_after_agent_death() {
             starts(sim, &uid, names) == [2; 4] && sim.phase("web") == "Running"
         })
         .await;
+        sim.runtime.assert_invariants();
+    });
+}
+
+/// The runtime does not remove `b#0`, whose start a kill of the agent cut off.
+#[test]
+fn restart_of_all_containers_beside_a_lost_task() {
+    simulate(13, async |sim| {
+        prepare(sim);
+        sim.runtime.lose_tasks();
+        sim.runtime.set_latency(Operation::StartContainer, SECOND);
+        let script = [Behavior::exits(10 * SECOND, 88), Behavior::default()];
+        sim.runtime.script("a", script.to_vec());
+        let web = pod("web")
+            .container_with("a", IMAGE, |c| rule(c, "RestartAllContainers", 88))
+            .container("b", IMAGE)
+            .build();
+        sim.desire([web]).await;
+        sim.until("b is being started", 5 * SECOND, |sim| {
+            let calls = sim
+                .runtime
+                .calls_of(Operation::StartContainer, "default/web/b#0");
+            calls.iter().any(|call| call.outcome == Outcome::Open)
+        })
+        .await;
+        sim.kill_agent().await;
+        sim.start_agent().await;
+        let uid = "web-uid".into();
+        let attempts = |sim: &NodeSim| {
+            let running = ["a", "b"].map(|name| sim.runtime.running(&uid, name));
+            running.map(|it| it.map(|it| it.attempt))
+        };
+        sim.until("b runs", 10 * SECOND, |sim| {
+            attempts(sim) == [Some(0), Some(1)]
+        })
+        .await;
+        sim.until("all ran again", 30 * SECOND, |sim| {
+            attempts(sim) == [Some(1), Some(2)] && sim.phase("web") == "Running"
+        })
+        .await;
+        sim.pass(MINUTE).await;
+        assert_eq!(attempts(sim), [Some(1), Some(2)]);
         sim.runtime.assert_invariants();
     });
 }
