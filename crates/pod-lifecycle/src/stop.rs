@@ -55,6 +55,13 @@ pub fn overdue_threshold(grace: Duration) -> Duration {
     (grace + grace / 2).max(Duration::from_secs(10))
 }
 
+/// Returns true if the sandboxes of a pod may be stopped. That kills what runs in them, so a container
+/// that could not be stopped keeps them for the rest of the grace period. `waited` is the time since
+/// the first attempt. Upstream stops them at once.
+pub fn may_stop_sandboxes(all_stopped: bool, waited: Duration, grace: Duration) -> bool {
+    all_stopped || waited >= grace
+}
+
 /// Returns the last observed state of a stopped pod with its running containers as exited (upstream
 /// `TerminatePod`). The time and cause of those exits were not observed.
 pub fn with_unobserved_exits(last: &ObservedPod) -> ObservedPod {
@@ -184,6 +191,18 @@ mod tests {
         check(json!({"deletionGracePeriodSeconds": 0}), own, Some(5), 0);
         let negative = json!({"containers": [], "terminationGracePeriodSeconds": -1});
         check(json!({}), negative, None, 0);
+    }
+
+    #[test]
+    fn sandbox_is_kept_for_a_container_that_is_not_stopped() {
+        let check = |all_stopped, waited, expected| {
+            let allowed = may_stop_sandboxes(all_stopped, seconds(waited), seconds(30));
+            assert_eq!(allowed, expected, "{all_stopped} {waited}");
+        };
+        check(true, 0, true);
+        check(false, 0, false);
+        check(false, 29, false);
+        check(false, 30, true);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The worker of one pod: [`actor`] holds its state machine, [`jobs`] run its syncs, and [`report`]
+//! The worker of one pod: [`actor`] holds its state machine, [`jobs`] and `terminate` run its syncs, and [`report`]
 //! converts the results to the pod's status entry. `remains` removes what a removed pod left in
 //! the runtime.
 
@@ -9,6 +9,7 @@ pub mod jobs;
 pub(crate) mod remains;
 pub mod report;
 mod resize;
+mod terminate;
 #[cfg(test)]
 mod tests;
 

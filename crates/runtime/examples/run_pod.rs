@@ -76,6 +76,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         pod: Some(SharedPod::clone(pod)),
         observed,
         grace: Duration::from_secs(seconds),
+        waited: Duration::ZERO,
         message: String::new(),
     };
     runtime.kill_pod(kill).await?;

@@ -3,7 +3,8 @@
 //! All preStop hooks start immediately, also those of sidecars that stop later. The time of a hook
 //! and of the wait for others reduces the stop timeout ([`windlass_pod_lifecycle::stop`]).
 //! Dropping a stop at any await is safe: a repeated stop continues with the running containers and
-//! skips finished hooks.
+//! skips finished hooks. A stop that the runtime fails is repeated by the worker; the sandbox waits
+//! for it until the grace period is over.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +14,9 @@ use futures::future::join_all;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use windlass_cri::error::{CriCode, CriError, CriResult};
-use windlass_pod_lifecycle::stop::{SandboxToStop, StopBudget, overdue_threshold};
+use windlass_pod_lifecycle::stop::{
+    SandboxToStop, StopBudget, may_stop_sandboxes, overdue_threshold,
+};
 use windlass_pod_lifecycle::termination_order::TerminationOrder;
 use windlass_types::cri::ListFilter;
 use windlass_types::metav1::ObjectMeta;
@@ -71,7 +74,8 @@ impl PodRuntime {
     /// removes them after their status has been read.
     ///
     /// # Errors
-    /// Containers or sandboxes that could not be stopped; all others are stopped.
+    /// Containers or sandboxes that could not be stopped; all others are stopped, except sandboxes within
+    /// the grace period of such a container.
     pub async fn kill_pod(&self, req: KillPodRequest) -> Result<(), KillPodError> {
         let pod = req.pod.clone().unwrap_or_else(|| {
             let seen = &req.observed;
@@ -113,9 +117,14 @@ impl PodRuntime {
         req: &KillPodRequest,
         pod_stop: &PodStop<'_>,
     ) -> Vec<(String, CriError)> {
+        let begun = Instant::now();
         let lists = self.list_alive(&req.observed);
         let targets = pod_stop.list(lists).await;
         let mut failures = self.stop_containers(pod, req, &targets, pod_stop).await;
+        let waited = req.waited.saturating_add(begun.elapsed());
+        if !may_stop_sandboxes(failures.is_empty(), waited, req.grace) {
+            return failures;
+        }
         let stops = targets
             .sandboxes
             .iter()

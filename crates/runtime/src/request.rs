@@ -144,6 +144,9 @@ pub struct KillPodRequest {
     pub observed: Arc<ObservedPod>,
     /// Grace period; the stop timeout is at least 2 s, as upstream.
     pub grace: Duration,
+    /// Time since the first attempt to stop the pod. Until it reaches `grace`, no sandbox is stopped
+    /// while a container could not be stopped.
+    pub waited: Duration,
     /// Text of the `Killing` events; empty means `Stopping container <name>`.
     pub message: String,
 }

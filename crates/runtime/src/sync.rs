@@ -202,6 +202,8 @@ impl<'a> SyncPass<'a> {
                     pod: Some(self.req.pod.clone()),
                     observed: self.req.observed.clone(),
                     grace: effective_grace_period(&self.req.pod, None),
+                    // the sandbox is replaced whatever its containers do
+                    waited: Duration::MAX,
                     message: String::new(),
                 })
                 .await;

@@ -58,6 +58,7 @@ async fn pod_with_init_container_starts_and_stops() {
         pod: Some(pod.clone()),
         observed: Arc::new(agent.observe(&pod.uid()).await),
         grace: Duration::from_secs(7),
+        waited: Duration::ZERO,
         message: String::new(),
     };
     agent
@@ -256,6 +257,7 @@ async fn end(agent: &Agent, pod: &Arc<Pod>) {
         pod: Some(pod.clone()),
         observed: Arc::new(agent.observe(&pod.uid()).await),
         grace: Duration::from_secs(1),
+        waited: Duration::ZERO,
         message: String::new(),
     };
     agent.runtime.kill_pod(request).await.expect("killed");

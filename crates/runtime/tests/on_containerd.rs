@@ -149,6 +149,7 @@ async fn on_containerd_ephemeral_container_joins_target_and_runs_once() {
         pod: Some(debugged),
         observed: Arc::new(seen),
         grace: Duration::from_secs(1),
+        waited: Duration::ZERO,
         message: String::new(),
     };
     agent.runtime.kill_pod(request).await.expect("killed");
@@ -197,6 +198,7 @@ async fn on_containerd_damaged_network_file_does_not_block_a_pod() {
         pod: Some(pod.clone()),
         observed: Arc::new(agent.observe(&pod.uid()).await),
         grace: Duration::from_secs(1),
+        waited: Duration::ZERO,
         message: String::new(),
     };
     agent.runtime.kill_pod(request).await.expect("killed");
@@ -293,6 +295,7 @@ async fn on_containerd_pod_with_volumes_runs_and_is_cleaned_up() {
         pod: Some(pod.clone()),
         observed: Arc::new(seen),
         grace: Duration::from_secs(3),
+        waited: Duration::ZERO,
         message: String::new(),
     };
     agent.runtime.kill_pod(request).await.expect("killed");
@@ -434,6 +437,7 @@ async fn on_containerd_token_has_the_pod_group_and_is_refreshed() {
         pod: Some(pod.clone()),
         observed: Arc::new(seen),
         grace: Duration::from_secs(2),
+        waited: Duration::ZERO,
         message: String::new(),
     };
     agent.runtime.kill_pod(request).await.expect("killed");
@@ -566,6 +570,7 @@ async fn on_containerd_block_device_is_device_or_mounted_file_system() {
         pod: Some(pod.clone()),
         observed: Arc::new(seen),
         grace: Duration::from_secs(1),
+        waited: Duration::ZERO,
         message: String::new(),
     };
     agent.runtime.kill_pod(request).await.expect("killed");

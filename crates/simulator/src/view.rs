@@ -52,7 +52,8 @@ pub struct PodFacts {
     pub created: Duration,
     /// When a user last deleted or changed it, or a fault hit it.
     pub disturbed: Option<Duration>,
-    /// When a user last changed it, or a fault hit it: not set by a deletion.
+    /// When a user last changed it, a fault hit it, or the last fault of its server ends: not set by a
+    /// deletion.
     pub harmed: Option<Duration>,
     /// When a user first deleted it.
     pub deleted: Option<Duration>,
@@ -215,6 +216,7 @@ impl View {
                         Step::DeleteMirror(_) => {
                             facts.deleted.get_or_insert(now);
                         }
+                        Step::Respond(.., time) => facts.harmed = Some(now + *time),
                         _ => facts.harmed = Some(now),
                     }
                 }

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use windlass_cri::CriCode;
 use windlass_testing::fake_runtime::{Behavior, Exec, Fault, Operation};
 use windlass_testing::{NodeSim, PodBuilder, simulate, simulate_cluster};
 use windlass_types::corev1::{Container, Node};
@@ -430,6 +431,74 @@ fn calls_with_lost_responses_recover() {
             sim.runtime.assert_invariants();
         });
     }
+}
+
+#[test]
+fn start_whose_inspection_failed_is_not_repeated() {
+    simulate(32, async |sim| {
+        prepare(sim);
+        sim.runtime
+            .set_latency(Operation::CreateContainer, 3 * SECOND);
+        desire(sim, &["web"]).await;
+        sim.pass(SECOND).await;
+        // the next sync begins as soon as this one has ended
+        let labeled = pod("web").label("version", "2").build();
+        sim.desire([labeled]).await;
+        let fault = Fault::lose_reply(Operation::ListPodSandboxes, 1);
+        sim.runtime.inject(fault);
+        sim.pass(20 * SECOND).await;
+        assert!(runs(sim, "web"));
+        assert_eq!(sim.runtime.starts(&uid("web"), "app"), 1);
+        sim.runtime.assert_invariants();
+    });
+}
+
+#[test]
+fn removal_of_a_pod_does_not_cut_off_a_start() {
+    simulate(34, async |sim| {
+        prepare(sim);
+        sim.runtime
+            .set_latency(Operation::StartContainer, 2 * SECOND);
+        desire(sim, &["web"]).await;
+        sim.pass(SECOND).await;
+        let starts = sim.runtime.calls_of(Operation::StartContainer, "");
+        assert_eq!(starts.len(), 1, "the start is in progress");
+        desire(sim, &[]).await;
+        sim.until("web is gone", 10 * SECOND, |sim| sim.view("web").is_none())
+            .await;
+        // one that was cut off has exited with code 128 and is not stopped
+        let stops = sim.runtime.calls_of(Operation::StopContainer, "");
+        assert_eq!(stops.len(), 1);
+    });
+}
+
+#[test]
+fn container_whose_stop_failed_keeps_its_grace_period() {
+    simulate(33, async |sim| {
+        prepare(sim);
+        sim.runtime.set_behavior("app", Behavior::stubborn());
+        desire(sim, &["web"]).await;
+        sim.until("web runs", USUAL, |sim| runs(sim, "web")).await;
+        let (operation, code) = (Operation::StopContainer, CriCode::Unavailable);
+        let fault = Fault::fail(operation, 1, code, "the shim is busy");
+        sim.runtime.inject(fault);
+        desire(sim, &[]).await;
+        sim.pass(4 * SECOND).await;
+        assert!(runs(sim, "web"), "killed within its grace period of 5 s");
+        sim.until("web is gone", 10 * SECOND, |sim| sim.view("web").is_none())
+            .await;
+
+        // a stop that never works ends with the grace period
+        desire(sim, &["never"]).await;
+        sim.until("it runs", USUAL, |sim| runs(sim, "never")).await;
+        let fault = Fault::fail(operation, usize::MAX, CriCode::Other, "no shim");
+        sim.runtime.inject(fault);
+        desire(sim, &[]).await;
+        sim.pass(4 * SECOND).await;
+        assert!(runs(sim, "never"));
+        sim.until("it is gone", 20 * SECOND, |sim| sim.view("never").is_none())
+            .await;
+    });
 }
 
 #[test]

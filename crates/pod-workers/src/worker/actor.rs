@@ -30,8 +30,9 @@ use windlass_types::view::EventType;
 use windlass_types::{PodProbeResults, PodUid, Reason, SharedPod};
 
 use super::WorkerDeps;
-use super::jobs::{self, JobEvent, Progress, SyncJob, SyncReport};
+use super::jobs::{self, JobEvent, Progress, SyncCancellation, SyncJob, SyncReport};
 use super::report::{Report, worker_state};
+use super::terminate::{self, TerminatingJob};
 
 /// Update from the registry; the newest of each kind counts.
 #[derive(Clone, Debug, Default)]
@@ -79,8 +80,12 @@ pub(crate) struct PodWorkerActor {
     probe_results: Arc<PodProbeResults>,
     /// Hung calls for which an event was recorded.
     hung: Vec<HungCall>,
+    /// The status cache may lack what a sync changed.
+    must_inspect: bool,
     /// A previous agent run began to terminate the pod.
     resumed_stop: bool,
+    /// Start of the first terminating sync.
+    stop_began: Option<Instant>,
     runtime: RuntimeState,
     job: Option<(JobId, CancellationToken, Instant)>,
     timer: Option<SpawnHandle>,
@@ -139,7 +144,9 @@ impl PodWorkerActor {
             machine,
             pod,
             backoff,
+            must_inspect: false,
             resumed_stop,
+            stop_began: None,
             runtime,
             job: None,
             timer: None,
@@ -226,15 +233,17 @@ impl PodWorkerActor {
                     probe_results: self.deps.probes.results.get(&self.uid),
                     status: self.report.status(),
                     known: self.report.known(),
+                    must_inspect: self.must_inspect,
                     network_ready: self.runtime.network_error.is_none(),
                 };
                 spawn_io("sync-pod", async move {
                     let progress = |update| completions.send(JobEvent::Progress(id, update));
+                    let cancel = SyncCancellation::new(token);
                     let report = record.within(async {
                         tokio::select! {
                             biased;
-                            () = token.cancelled() => None,
-                            report = Box::pin(jobs::sync_pod(&deps, job, token.clone(), &progress)) => Some(report),
+                            () = cancel.may_drop() => None,
+                            report = Box::pin(jobs::sync_pod(&deps, job, cancel.clone(), &progress)) => Some(report),
                         }
                     });
                     let report = report.await;
@@ -257,8 +266,10 @@ impl PodWorkerActor {
                     _ => grace,
                 };
                 self.report.terminating(grace, now);
+                let waited = self.stop_began.get_or_insert_with(Instant::now).elapsed();
+                let job = TerminatingJob { pod, grace, waited };
                 spawn_io("kill-pod", async move {
-                    let kill = Box::pin(jobs::sync_terminating_pod(&deps, &uid, pod, grace));
+                    let kill = Box::pin(terminate::sync_terminating_pod(&deps, &uid, job));
                     let kill = for_pod(uid.clone(), kill);
                     tokio::select! {
                         biased;
@@ -272,7 +283,9 @@ impl PodWorkerActor {
             }
             Job::SyncTerminatedPod => {
                 spawn_io("release-pod", async move {
-                    let result = record.within(jobs::sync_terminated_pod(&deps, &uid)).await;
+                    let result = record
+                        .within(terminate::sync_terminated_pod(&deps, &uid))
+                        .await;
                     record.end(RecordOutcome::from_result(
                         &result.as_ref().map_err(|error| &error.message),
                     ));
@@ -351,6 +364,7 @@ impl PodWorkerActor {
         if let Err(error) = &report.observed {
             self.job_failed(Reason::FailedSync, &error.message);
         }
+        self.must_inspect = report.has_unread_changes(self.must_inspect);
         let summary = self.report.synced(report, &self.deps, now);
         JobResult::Synced {
             retry_at: summary.retry_at,

@@ -1,20 +1,18 @@
-//! The jobs of a worker: sync, terminating sync and terminated sync. Each is a future that ends
-//! with one result, soon after its token is cancelled.
+//! The jobs of a worker. Each is a future that ends with one result, soon after its token is
+//! cancelled. This module has the sync, [`super::terminate`] the terminating and the terminated one.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
-use windlass_actors::{InspectError, TearDownRequester};
+use windlass_actors::InspectError;
 use windlass_pod_lifecycle::actions::{ActionsInput, PodActions, compute_pod_actions};
 use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_pod_lifecycle::deadline::{DeadlineInput, is_past_deadline};
 use windlass_pod_lifecycle::pod_worker::JobId;
-use windlass_pod_lifecycle::stop::with_unobserved_exits;
 use windlass_pod_status::status::{Failures, PodSizes, StatusInput, generate_status};
-use windlass_runtime::{
-    KillPodError, KillPodRequest, StartFailure, SyncPodOutcome, SyncPodRequest,
-};
+use windlass_runtime::{KillPodError, StartFailure, SyncPodOutcome, SyncPodRequest};
 use windlass_runtime_config::port::{InputsError, PodInputs};
 use windlass_timelines::{RecordGuard, RecordKey, RecordKind, RecordOutcome};
 use windlass_types::corev1::PodStatus;
@@ -27,20 +25,13 @@ use windlass_types::{
 use windlass_volume_plan::volume_source::{PodVolume, PodVolumes, VolumeSource, needs_resync};
 
 use super::WorkerDeps;
-use super::claims::{claim_devices, prepare_claims, unprepare_claims};
+use super::claims::{claim_devices, prepare_claims};
 use crate::start_limiter::StartSlot;
 
 /// Interval at which a pod checks whether another with the same full name has terminated.
 const NAME_CONFLICT_RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Timeout of a volume refresh in the sync of a running pod.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(2);
-/// Timeout of the final inspection of a stopped pod, which reads how its containers ended.
-const FINAL_READ_TIMEOUT: Duration = Duration::from_secs(60);
-/// Interval at which that inspection is checked for a hung call; it is abandoned one interval
-/// later.
-const HUNG_READ_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum final inspections that may still show a stopped pod as running.
-const MAX_FINAL_READS: u32 = 3;
 /// Timeout for reading termination messages in a sync.
 const TERMINATION_MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Back-off after a failed API server request.
@@ -112,6 +103,37 @@ impl From<VolumesNotReady> for JobError {
     }
 }
 
+/// Cancellation of a sync: at the next await, but its part in the runtime ends by itself, so that a
+/// container start in progress is not cut off.
+#[derive(Clone, Debug)]
+pub struct SyncCancellation {
+    token: CancellationToken,
+    /// Held while the runtime executes the plan.
+    executing: Arc<Mutex<()>>,
+}
+
+impl SyncCancellation {
+    /// Cancelled with the token.
+    pub fn new(token: CancellationToken) -> Self {
+        Self {
+            token,
+            executing: Arc::default(),
+        }
+    }
+
+    /// Waits until the sync is cancelled and may be dropped.
+    pub async fn may_drop(&self) {
+        self.token.cancelled().await;
+        drop(self.executing.lock().await);
+    }
+
+    /// Executes the part of the sync that ends by itself soon after the cancellation.
+    async fn execute<T>(&self, part: impl Future<Output = T>) -> T {
+        let _executing = self.executing.lock().await;
+        part.await
+    }
+}
+
 /// Result of a sync.
 #[derive(Debug)]
 pub struct SyncReport {
@@ -141,6 +163,13 @@ impl SyncReport {
         }
     }
 
+    /// True if the status cache may lack what this or an earlier sync (`before`) changed: the
+    /// inspection after it failed.
+    pub(crate) fn has_unread_changes(&self, before: bool) -> bool {
+        let changed = self.outcome.as_ref().is_some_and(|it| it.changed);
+        self.observed.is_err() && (before || changed)
+    }
+
     /// A sync without actions.
     fn without_outcome(observed: Result<Arc<ObservedPod>, JobError>) -> Self {
         Self {
@@ -164,6 +193,8 @@ pub struct SyncJob {
     pub status: Arc<PodStatus>,
     /// Observed pod of that status; `None` before the first sync.
     pub known: Option<Arc<ObservedPod>>,
+    /// The status cache may lack what an earlier sync changed.
+    pub must_inspect: bool,
     /// Whether the pod network is ready.
     pub network_ready: bool,
 }
@@ -227,10 +258,10 @@ struct Prepared {
 pub async fn sync_pod(
     deps: &WorkerDeps,
     mut job: SyncJob,
-    cancel: CancellationToken,
+    cancel: SyncCancellation,
     progress: &(impl Fn(Progress) + Sync),
 ) -> SyncReport {
-    let observed = match observe(deps, &job.pod).await {
+    let observed = match observe(deps, &job).await {
         Ok(observed) => observed,
         Err(error) => return SyncReport::without_outcome(Err(error)),
     };
@@ -270,9 +301,14 @@ pub async fn sync_pod(
 }
 
 /// The observed pod, with termination messages.
-async fn observe(deps: &WorkerDeps, pod: &Pod) -> Result<Arc<ObservedPod>, JobError> {
-    let observed = deps.pleg.observed(&pod.uid()).await?;
-    Ok(with_termination_messages(deps, pod, observed).await)
+async fn observe(deps: &WorkerDeps, job: &SyncJob) -> Result<Arc<ObservedPod>, JobError> {
+    let uid = job.pod.uid();
+    // a container that the cache lacks would be started again
+    let observed = match job.must_inspect {
+        true => deps.pleg.inspect(&uid).await?,
+        false => deps.pleg.observed(&uid).await?,
+    };
+    Ok(with_termination_messages(deps, &job.pod, observed).await)
 }
 
 /// Checks whether the pod may be synced; `starts` if something of it is to be started.
@@ -368,7 +404,7 @@ async fn execute(
     job: SyncJob,
     observed: Arc<ObservedPod>,
     (prepared, slot): (Prepared, Option<StartSlot>),
-    cancel: CancellationToken,
+    cancel: SyncCancellation,
 ) -> SyncReport {
     let pod = SharedPod::clone(&job.pod);
     let request = SyncPodRequest {
@@ -380,7 +416,8 @@ async fn execute(
         inputs: Arc::new(prepared.inputs),
         volumes: prepared.volumes.mounted,
     };
-    let mut outcome = deps.runtime.sync_pod(request, cancel).await;
+    let sync = deps.runtime.sync_pod(request, cancel.token.clone());
+    let mut outcome = cancel.execute(sync).await;
     if let Some(failure) = prepared.unready {
         outcome.retry_at = outcome.retry_at.into_iter().chain(failure.retry_at).min();
         outcome.failures.push(failure);
@@ -412,7 +449,7 @@ async fn start_sandbox_first(
     job: SyncJob,
     observed: Arc<ObservedPod>,
     (sandbox_inputs, slot): (PodInputs, Option<StartSlot>),
-    cancel: CancellationToken,
+    cancel: SyncCancellation,
     progress: &(impl Fn(Progress) + Sync),
 ) -> SyncReport {
     let pod = SharedPod::clone(&job.pod);
@@ -439,10 +476,11 @@ async fn start_sandbox_first(
         inputs: Arc::new(sandbox_inputs),
         volumes: ReadyVolumes::default().mounted,
     };
-    let started = deps
+    let inputs = Some(Box::pin(container_inputs) as _);
+    let sync = deps
         .runtime
-        .sync_new_pod(request, Some(Box::pin(container_inputs)), cancel);
-    let outcome = started.await;
+        .sync_new_pod(request, inputs, cancel.token.clone());
+    let outcome = cancel.execute(sync).await;
     drop(slot);
     SyncReport {
         observed: observed_after(deps, &pod, &outcome, observed).await,
@@ -522,7 +560,7 @@ fn is_terminal(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) -> bool
 }
 
 /// Reads the termination messages of exited containers, which the runtime does not know.
-async fn read_termination_messages(
+pub(super) async fn read_termination_messages(
     deps: &WorkerDeps,
     pod: &Pod,
     observed: Arc<ObservedPod>,
@@ -695,101 +733,6 @@ fn not_started(job: SyncJob, observed: Arc<ObservedPod>, failure: StartFailure) 
         outcome: Some(outcome),
         ..SyncReport::without_outcome(Ok(observed))
     }
-}
-
-/// Stops a pod, verifies that it stopped, and unprepares its resource claims.
-///
-/// Running containers are taken from the runtime's lists, so that a hung status call does not block
-/// the stop.
-pub(crate) async fn sync_terminating_pod(
-    deps: &WorkerDeps,
-    uid: &PodUid,
-    pod: Option<SharedPod>,
-    grace: Duration,
-) -> Result<Arc<ObservedPod>, JobError> {
-    let cached = deps.pleg.cache.get(uid);
-    let cached = cached.unwrap_or_else(|| {
-        Arc::new(ObservedPod {
-            uid: uid.clone(),
-            ..ObservedPod::default()
-        })
-    });
-    let request = KillPodRequest {
-        pod: pod.clone(),
-        observed: Arc::clone(&cached),
-        grace,
-        message: String::new(),
-    };
-    if mutated(Mutation::VolumesUnmountedEarly) {
-        let by = TearDownRequester::Worker;
-        deps.volumes.tear_down(uid, by).await?;
-    }
-    deps.runtime.kill_pod(request).await?;
-    let observed = read_stopped_pod(deps, uid, cached).await?;
-    // before the status is terminal: controllers then deallocate the claims
-    unprepare_claims(deps, uid).await?;
-    Ok(match &pod {
-        Some(pod) => read_termination_messages(deps, pod, observed).await,
-        None => observed,
-    })
-}
-
-/// Reads how the containers of a stopped pod ended. The lists decide whether it is stopped; if the
-/// inspection fails, the exit codes are unknown.
-async fn read_stopped_pod(
-    deps: &WorkerDeps,
-    uid: &PodUid,
-    mut last: Arc<ObservedPod>,
-) -> Result<Arc<ObservedPod>, JobError> {
-    for _ in 0..MAX_FINAL_READS {
-        let read = final_read(deps, uid).await;
-        if let Some(observed) = read.as_ref().filter(|observed| !observed.is_alive()) {
-            return Ok(Arc::clone(observed));
-        }
-        if let Some(left) = deps.runtime.live_objects(uid).await?.first() {
-            return Err(JobError {
-                message: format!("{left} is still running after the stop"),
-                retry: Retry::Soon,
-            });
-        }
-        match read {
-            // the inspection is older than the lists
-            Some(observed) => last = observed,
-            None => break,
-        }
-    }
-    tracing::warn!(pod = %uid, "inspection of stopped pod failed, container exit codes unknown");
-    Ok(Arc::new(with_unobserved_exits(&last)))
-}
-
-/// Inspects a pod; `None` if that fails or a call of the pod hangs.
-async fn final_read(deps: &WorkerDeps, uid: &PodUid) -> Option<Arc<ObservedPod>> {
-    let hung = async {
-        while deps.hung.for_pod(uid).is_empty() {
-            tokio::time::sleep(HUNG_READ_CHECK_INTERVAL).await;
-        }
-        // the call may have hung before; this attempt may succeed
-        tokio::time::sleep(HUNG_READ_CHECK_INTERVAL).await;
-    };
-    tokio::select! {
-        biased;
-        read = deps.pleg.inspect(uid) => read.ok(),
-        () = hung => None,
-        () = tokio::time::sleep(FINAL_READ_TIMEOUT) => None,
-    }
-}
-
-/// Tears down volumes and removes directories. Dead containers and sandboxes are left to garbage
-/// collection, so that their logs stay readable.
-pub(crate) async fn sync_terminated_pod(deps: &WorkerDeps, uid: &PodUid) -> Result<(), JobError> {
-    deps.volumes
-        .tear_down(uid, TearDownRequester::Worker)
-        .await?;
-    let released = deps.runtime.cleanup_pod(uid).await;
-    released.map_err(|error| JobError {
-        message: error.to_string(),
-        retry: error.retry(),
-    })
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use windlass_types::{
 };
 use windlass_volume_plan::volume_source::{PodVolume, VolumeSource};
 
-use super::jobs::{Progress, SyncJob, SyncReport, sync_pod};
+use super::jobs::{Progress, SyncCancellation, SyncJob, SyncReport, sync_pod};
 use super::*;
 
 /// Bound of the mailboxes of the other actors.
@@ -321,14 +321,15 @@ impl Node {
 
     /// Begins a sync; its progress is in the log.
     pub(super) fn begin(&self, job: SyncJob) -> tokio::task::JoinHandle<SyncReport> {
-        let (node, token) = (self.clone(), CancellationToken::new());
+        let node = self.clone();
+        let cancel = SyncCancellation::new(CancellationToken::new());
         tokio::spawn(async move {
             let uid = job.pod.uid();
             let progress = |update| match update {
                 Progress::Observed(_) => node.log.push(&uid, "observed"),
                 Progress::Dispatched(_) => node.log.push(&uid, "dispatched"),
             };
-            Box::pin(sync_pod(&node.deps, job, token, &progress)).await
+            Box::pin(sync_pod(&node.deps, job, cancel, &progress)).await
         })
     }
 
@@ -390,6 +391,7 @@ pub(super) fn job(pod: &SharedPod) -> SyncJob {
         probe_results: Arc::default(),
         status: Arc::default(),
         known: None,
+        must_inspect: false,
         network_ready: true,
     }
 }

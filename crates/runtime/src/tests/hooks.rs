@@ -65,6 +65,7 @@ fn kill<'a>(env: &'a TestEnv, pod: &Pod, seconds: u32) -> impl Future<Output = b
         pod: Some(Arc::new(pod.clone())),
         observed: Arc::new(observed(Vec::new())),
         grace: seconds * SECOND,
+        waited: Duration::ZERO,
         message: String::new(),
     };
     async move { env.runtime.kill_pod(request).await.is_ok() }
@@ -312,6 +313,7 @@ async fn hook_of_container_without_spec_is_read_from_annotations() {
         pod: None,
         observed: Arc::new(nothing()),
         grace: SECOND,
+        waited: Duration::ZERO,
         message: String::new(),
     };
     assert!(env.runtime.kill_pod(orphan).await.is_ok());

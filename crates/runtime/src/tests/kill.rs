@@ -40,6 +40,7 @@ fn kill(pod: Option<Pod>, observed: ObservedPod, seconds: u64) -> KillPodRequest
         pod: pod.map(Arc::new),
         observed: Arc::new(observed),
         grace: Duration::from_secs(seconds),
+        waited: Duration::ZERO,
         message: String::new(),
     }
 }
@@ -215,12 +216,32 @@ async fn missing_counts_as_stopped_and_one_failure_blocks_no_other() {
         error.to_string(),
         "cannot stop container b: test: stuck in D state"
     );
-    assert_eq!(stops(&env).len(), 4);
+    assert_eq!(stops(&env).len(), 3, "the sandbox is kept for b");
     let last = env.events.take().pop();
     assert_eq!(
         last.as_deref(),
         Some("W FailedKillPod: error killing pod: cannot stop container b: test: stuck in D state")
     );
+}
+
+#[tokio::test]
+async fn sandbox_is_stopped_after_the_grace_period_whatever_runs() {
+    for (waited, expected) in [
+        (4, &["stop a 5s"][..]),
+        (5, &["stop a 5s", "stop-sandbox s0"]),
+    ] {
+        let env = TestEnv::new();
+        env.fake.add_container(running("a"));
+        env.fake.add_sandbox(sandbox("s0"));
+        env.fake.fail("stop a 5s", CriCode::Other, "no shim");
+        let request = KillPodRequest {
+            waited: Duration::from_secs(waited),
+            ..kill(Some(pod(&["a"])), nothing(), 5)
+        };
+        let error = env.runtime.kill_pod(request).await.expect_err("a is stuck");
+        assert_eq!(error.to_string(), "cannot stop container a: test: no shim");
+        assert_eq!(stops(&env), expected);
+    }
 }
 
 #[tokio::test]

@@ -5,11 +5,21 @@ use windlass_testing::fake_runtime::{Behavior, Fault, Operation};
 use windlass_types::metav1::Time;
 use windlass_types::names;
 
+use super::super::terminate::{TerminatingJob, sync_terminated_pod, sync_terminating_pod};
 use super::super::tests::{Node, builder, failures, job, no_inputs, no_volumes, pod};
 use super::*;
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
+}
+
+/// The first stop of a pod, with a grace period of 1 s.
+fn stop(pod: &SharedPod) -> TerminatingJob {
+    TerminatingJob {
+        pod: Some(Arc::clone(pod)),
+        grace: seconds(1),
+        waited: Duration::ZERO,
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -46,6 +56,35 @@ async fn sync_without_changes_reads_nothing_again() {
     let report = node.sync(again).await;
     assert_eq!(node.log.take(), [""; 0]);
     assert!(Arc::ptr_eq(&report.observed.expect("observed"), &first));
+}
+
+#[tokio::test(start_paused = true)]
+async fn sync_after_a_failed_inspection_inspects_the_pod() {
+    let node = Node::new(1);
+    let web = pod("web");
+    let failed = || Err(InspectError("list failed".to_owned()));
+    let empty = ObservedPod {
+        uid: web.uid(),
+        ..ObservedPod::default()
+    };
+    node.peers.inspect(vec![Ok(empty), failed()]);
+    let first = node.sync(job(&web)).await;
+    assert!(first.has_unread_changes(false));
+    assert_eq!(node.sandboxes(), 1);
+    node.log.take();
+
+    node.peers.inspect(vec![failed()]);
+    let again = || SyncJob {
+        must_inspect: true,
+        ..job(&web)
+    };
+    let second = node.sync(again()).await;
+    assert!(second.has_unread_changes(true), "nothing was read");
+    let third = node.sync(again()).await;
+    assert!(!third.has_unread_changes(true));
+    let (inspected, observed) = ("web inspected @0", "web observed @0");
+    assert_eq!(node.log.take(), [inspected, inspected, observed]);
+    assert_eq!(node.sandboxes(), 1, "nothing is started again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -235,8 +274,7 @@ async fn static_pod_waits_for_one_with_the_same_name() {
     assert_eq!(failures(&report).0, [text]);
 
     let uid = "web".into();
-    let grace = seconds(1);
-    let killed = sync_terminating_pod(&node.deps, &uid, Some(pod("web")), grace).await;
+    let killed = sync_terminating_pod(&node.deps, &uid, stop(&pod("web"))).await;
     killed.expect("killed");
     let report = node.sync(job(&edited)).await;
     assert_eq!(failures(&report).0, [""; 0]);
@@ -251,7 +289,7 @@ async fn stopped_pod_is_read_until_it_shows_its_end() {
     let planned = vec![stale().await, stale().await];
     node.peers.inspect(planned);
     node.log.take();
-    let killed = sync_terminating_pod(&node.deps, &uid, Some(Arc::clone(&web)), seconds(1)).await;
+    let killed = sync_terminating_pod(&node.deps, &uid, stop(&web)).await;
     assert!(!killed.expect("killed").is_alive());
     assert_eq!(node.log.take(), ["web inspected @0"; 3]);
 
@@ -260,7 +298,7 @@ async fn stopped_pod_is_read_until_it_shows_its_end() {
     running.containers[0].state = ContainerState::Running;
     let planned = std::iter::repeat_with(|| Ok(running.clone()));
     node.peers.inspect(planned.take(4).collect());
-    let killed = sync_terminating_pod(&node.deps, &uid, Some(web), seconds(1)).await;
+    let killed = sync_terminating_pod(&node.deps, &uid, stop(&web)).await;
     let observed = killed.expect("killed");
     assert_eq!(observed.containers[0].exit_code, 137);
     assert_eq!(node.log.take(), ["web inspected @0"; 3]);
