@@ -1,6 +1,6 @@
-//! The worker of one pod: [`actor`] holds its state machine, [`jobs`] and `terminate` run its syncs, and [`report`]
-//! converts the results to the pod's status entry. `remains` removes what a removed pod left in
-//! the runtime.
+//! The worker of one pod: [`actor`] holds its state machine, [`jobs`] and `terminate` run its
+//! syncs, and [`report`] converts the results to the pod's status entry. `remains` removes what a
+//! removed pod left in the runtime.
 
 pub mod actor;
 mod claims;

@@ -1,5 +1,5 @@
 //! The jobs of a worker. Each is a future that ends with one result, soon after its token is
-//! cancelled. This module has the sync, [`super::terminate`] the terminating and the terminated one.
+//! cancelled. This module has the sync, `terminate` the terminating and the terminated one.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
