@@ -69,14 +69,16 @@ impl Invariant for GraceIsKept {
         if container.name != PodKind::Stubborn.as_str() || is_exempt {
             return Ok(());
         }
-        let Some((requested, grace)) = container.stop_requested else {
+        let of_deletion = facts.pod.metadata.deletion_grace_period_seconds;
+        let of_deletion = of_deletion.and_then(|s| u64::try_from(s).ok());
+        let of_deletion = of_deletion.map(Duration::from_secs);
+        // if each stop failed, its sandbox is stopped after the grace period of the deletion
+        let deleted = || Some((facts.deleted?, of_deletion?));
+        let Some((requested, grace)) = container.stop_requested.or_else(deleted) else {
             return Err(format!("{} ended without a stop", change.subject));
         };
         // a later deletion may shorten it
-        let of_deletion = facts.pod.metadata.deletion_grace_period_seconds;
-        let of_deletion = of_deletion.and_then(|s| u64::try_from(s).ok());
-        let of_deletion = of_deletion.map_or(grace, Duration::from_secs);
-        let grace = grace.min(of_deletion);
+        let grace = grace.min(of_deletion.unwrap_or(grace));
         let waited = observation.at.saturating_sub(requested);
         match waited + GRACE_CUT >= grace {
             true => Ok(()),
