@@ -122,7 +122,7 @@ impl SyncCancellation {
     }
 
     /// Waits until the sync is cancelled and may be dropped.
-    pub async fn may_drop(&self) {
+    pub(crate) async fn may_drop(&self) {
         self.token.cancelled().await;
         drop(self.executing.lock().await);
     }
