@@ -439,11 +439,16 @@ fn start_whose_inspection_failed_is_not_repeated() {
         prepare(sim);
         sim.runtime
             .set_latency(Operation::CreateContainer, 3 * SECOND);
+        // the relist after 10 s shows the sandbox without its container
+        sim.pass(Duration::from_millis(9500)).await;
         desire(sim, &["web"]).await;
         sim.pass(SECOND).await;
         // the next sync begins as soon as this one has ended
         let labeled = pod("web").label("version", "2").build();
         sim.desire([labeled]).await;
+        // no list but that of the inspection follows
+        sim.pass(Duration::from_millis(1900)).await;
+        assert!(!runs(sim, "web"), "it is being created");
         let fault = Fault::lose_reply(Operation::ListPodSandboxes, 1);
         sim.runtime.inject(fault);
         sim.pass(20 * SECOND).await;
