@@ -36,7 +36,7 @@ fn restarted_container_runs_after_the_clock_is_set_back() {
     );
 }
 
-/// From seeds 100068 and 100072: a probe on hold is not late.
+/// From seeds 100068, 100072 and 1000124: a probe on hold is not late.
 #[test]
 fn failed_liveness_probe_waits_for_its_container() {
     check(
@@ -51,6 +51,37 @@ fn failed_liveness_probe_waits_for_its_container() {
 0.016 create live-22
 837.045 respond live-22 refused 15.656
 844.632 runtime down start 12.763
+",
+    );
+    check(
+        "windlass-sim 1 1000124 safety 51.209
+0.014 kill-at 34 before 0.001
+0.033 create live-6
+13.750 respond live-6 hung 199.138
+35.208 runtime failed stop 0.001
+",
+    );
+}
+
+#[test]
+fn container_is_not_started_again_after_a_failed_read() {
+    check(
+        "windlass-sim 1 1000054 safety 26.663
+9.582 runtime slow create 45.169
+19.501 create device-13
+20.461 runtime lost-reply list-sandboxes 0.001
+",
+    );
+}
+
+#[test]
+fn container_whose_stop_failed_is_not_killed_at_once() {
+    // its sandbox was stopped nevertheless
+    check(
+        "windlass-sim 1 1000049 safety 60
+0.014 create stubborn-13
+0.032 runtime failed stop 0.001
+0.213 delete stubborn-13
 ",
     );
 }
