@@ -121,7 +121,8 @@ impl SyncCancellation {
         }
     }
 
-    /// Waits until the sync is cancelled and may be dropped.
+    /// Waits until the sync is cancelled and may be dropped. The runtime ends its part at once, or after
+    /// a container start in progress, for which it waits 10 s at most.
     pub(crate) async fn may_drop(&self) {
         self.token.cancelled().await;
         drop(self.executing.lock().await);
