@@ -33,7 +33,8 @@ where
 {
     // boxed: the runtime's code for a task exists once for each output, not once for each future
     let future: Pin<Box<dyn Future<Output = F::Output> + Send>> = Box::pin(future);
-    tokio::spawn(future.instrument(tracing::debug_span!("io", task = name)))
+    // a root: the span of the task that spawns it would keep the spans of all before it
+    tokio::spawn(future.instrument(tracing::debug_span!(parent: None, "io", task = name)))
 }
 
 /// The shutdown of the agent: a cancellation token and a tracker of tasks.

@@ -6,6 +6,10 @@ families! {
 
     pub started_pods: counter("kubelet_started_pods_total", "Number of started pods.");
     pub started_pods_errors: counter("kubelet_started_pods_errors_total", "Number of pod start errors.");
+    pub started_user_namespaced_pods: counter("kubelet_started_user_namespaced_pods_total",
+        "Number of started pods with a user namespace.");
+    pub started_user_namespaced_pods_errors: counter("kubelet_started_user_namespaced_pods_errors_total",
+        "Number of pod starts with a user namespace in which a step failed.");
     pub started_containers: counters("kubelet_started_containers_total",
         "Number of started containers.",
         &["container_type"]);

@@ -15,6 +15,7 @@ use windlass_pod_lifecycle::actions::{
 };
 use windlass_pod_lifecycle::backoff::pull_resync_at;
 use windlass_pod_lifecycle::stop::effective_grace_period;
+use windlass_runtime_config::sandbox_config::wants_user_namespace;
 use windlass_types::cri::SandboxConfig;
 use windlass_types::pod::is_sidecar;
 use windlass_types::view::{EventType, StartTimings};
@@ -106,6 +107,8 @@ pub(crate) struct SyncPass<'a> {
     pub(crate) resized: Option<Result<(), String>>,
     pub(crate) resize_retry_at: Option<Timestamp>,
     cancelled: bool,
+    /// A new sandbox with a user namespace was attempted.
+    starts_user_namespace: bool,
     /// The pod's cgroup was removed.
     outside: bool,
 }
@@ -133,6 +136,7 @@ impl<'a> SyncPass<'a> {
             resized: None,
             resize_retry_at: None,
             outside: false,
+            starts_user_namespace: false,
             cancelled: false,
         }
     }
@@ -325,14 +329,13 @@ impl<'a> SyncPass<'a> {
         if let Err(error) = prepared {
             return Err(self.no_directories(&error));
         }
-        let config = self.sandbox_config().await?;
         match self.actions.sandbox_id.clone() {
             Some(id) => Ok(Sandbox {
                 id,
-                config,
+                config: self.sandbox_config().await?,
                 ips: self.req.observed.ips.clone(),
             }),
-            None => self.create_sandbox(config).await,
+            None => self.create_sandbox().await,
         }
     }
 
@@ -386,14 +389,29 @@ impl<'a> SyncPass<'a> {
         })
     }
 
-    async fn create_sandbox(&mut self, config: SandboxConfig) -> Result<Sandbox, StartFailure> {
+    async fn create_sandbox(&mut self) -> Result<Sandbox, StartFailure> {
         let deps = self.runtime.deps();
-        deps.metrics.containers.started_pods.inc();
+        let metrics = &deps.metrics.containers;
+        metrics.started_pods.inc();
+        if wants_user_namespace(self.pod()) {
+            metrics.started_user_namespaced_pods.inc();
+            self.starts_user_namespace = true;
+        }
+        let created = self.run_sandbox().await;
+        let (id, config) = created.inspect_err(|_| metrics.started_pods_errors.inc())?;
+        tracing::info!(pod = %self.pod().full_name(), sandbox = %id, "sandbox created");
+        let ips = self.sandbox_ips(&id).await?;
+        self.timings.sandbox_ready = Some(deps.clock.now());
+        Ok(Sandbox { id, config, ips })
+    }
+
+    async fn run_sandbox(&mut self) -> Result<(SandboxId, SandboxConfig), StartFailure> {
+        let config = self.sandbox_config().await?;
         self.changed = true;
+        let runtime = &self.runtime.deps().runtime;
         let handler = self.runtime.handler(&self.req.inputs);
-        let created = deps.runtime.run_pod_sandbox(&config, handler).await;
+        let created = runtime.run_pod_sandbox(&config, handler).await;
         let id = created.map_err(|error| {
-            deps.metrics.containers.started_pods_errors.inc();
             let message = format!("Failed to create pod sandbox: {}", error.message);
             self.event(
                 None,
@@ -403,26 +421,16 @@ impl<'a> SyncPass<'a> {
             );
             StartFailure::for_pod(Reason::CreatePodSandboxError, message, error.retry())
         })?;
-        tracing::info!(pod = %self.pod().full_name(), sandbox = %id, "sandbox created");
-        let detail = deps
-            .runtime
-            .pod_sandbox_status(&id)
-            .await
-            .map_err(|error| {
-                let message = format!("Unable to get pod sandbox status: {}", error.message);
-                self.event(
-                    None,
-                    EventType::Warning,
-                    Reason::FailedPodSandBoxStatus,
-                    &message,
-                );
-                StartFailure::for_pod(Reason::FailedPodSandBoxStatus, message, Retry::Soon)
-            })?;
-        self.timings.sandbox_ready = Some(deps.clock.now());
-        Ok(Sandbox {
-            id,
-            config,
-            ips: detail.ips,
+        Ok((id, config))
+    }
+
+    async fn sandbox_ips(&self, id: &SandboxId) -> Result<Vec<IpAddr>, StartFailure> {
+        let status = self.runtime.deps().runtime.pod_sandbox_status(id).await;
+        status.map(|status| status.ips).map_err(|error| {
+            let message = format!("Unable to get pod sandbox status: {}", error.message);
+            let reason = Reason::FailedPodSandBoxStatus;
+            self.event(None, EventType::Warning, reason, &message);
+            StartFailure::for_pod(reason, message, Retry::Soon)
         })
     }
 
@@ -538,9 +546,14 @@ impl<'a> SyncPass<'a> {
     }
 
     fn into_outcome(self) -> SyncPodOutcome {
-        let now = self.runtime.deps().clock.now();
+        let deps = self.runtime.deps();
+        let now = deps.clock.now();
+        if self.starts_user_namespace && !self.failures.is_empty() {
+            let metrics = &deps.metrics.containers;
+            metrics.started_user_namespaced_pods_errors.inc();
+        }
         let again = self.again.then_some(now);
-        let policy = self.runtime.deps().options.pull_backoff;
+        let policy = deps.options.pull_backoff;
         let failed_pulls = self.failures.iter().filter(|f| is_failed_pull(f.reason));
         let resyncs = failed_pulls.filter_map(|f| pull_resync_at(now, f.retry_at?, policy));
         let retries = self.failures.iter().filter_map(|f| f.retry_at);

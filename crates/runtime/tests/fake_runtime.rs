@@ -332,9 +332,17 @@ async fn pod_waits_until_runtime_supports_its_isolation() {
         assert_eq!(agent.events.lines().last(), Some(&told));
     }
     assert!(fake.sandboxes().is_empty());
+    let started = || {
+        let metrics = &agent.metrics.containers;
+        let errors = metrics.started_user_namespaced_pods_errors.get();
+        (metrics.started_user_namespaced_pods.get(), errors)
+    };
+    assert_eq!(started(), (1.0, 1.0));
     capable(&fake);
     assert_eq!(first_id(&agent, &fake, &own).await, 65_536);
+    assert_eq!(started(), (2.0, 1.0));
     assert_eq!(first_id(&agent, &fake, &strict).await, 0);
+    assert_eq!(started(), (2.0, 1.0));
     let seen = agent.observe(&strict.uid()).await;
     let container = &seen.latest("a").expect("a container").id;
     let security = fake.container_config(container).expect("its own").security;

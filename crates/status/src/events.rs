@@ -32,7 +32,7 @@ impl EventLog {
             container = event.container.as_deref().unwrap_or_default(),
             kind = event.event_type.as_str(),
             reason = %event.reason,
-            message = event.message,
+            text = event.message,
             "event"
         );
         self.status_store.update(&pod.uid(), |entry| {
@@ -104,7 +104,7 @@ impl EventRecorder for EventLog {
     }
 
     fn record_node(&self, event_type: EventType, reason: Reason, message: &str) {
-        tracing::info!(kind = event_type.as_str(), %reason, message, "node event");
+        tracing::info!(kind = event_type.as_str(), %reason, text = message, "node event");
     }
 }
 

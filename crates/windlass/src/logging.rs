@@ -4,7 +4,7 @@
 //! and the module, as `I1121 04:05:06.123456   812 sync_loop] message field=value`, so that
 //! parsers of kubelet logs work. klog verbosities map to five levels.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io::IsTerminal;
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ where
     let registry = tracing_subscriber::registry().with(filter);
     match format {
         Format::Text => registry
-            .with(lines.with_ansi(colored).event_format(Klog { clock }))
+            .with(lines.with_ansi(false).event_format(Klog { clock, colored }))
             .try_init()?,
         Format::Json => registry
             .with(lines.json().flatten_event(true).with_span_list(false))
@@ -111,6 +111,27 @@ impl<S: Subscriber + 'static> Verbosity for Filter<S> {
 /// The text format.
 struct Klog {
     clock: Arc<dyn Clock>,
+    /// The header has the color of its level.
+    colored: bool,
+}
+
+/// Escapes control characters, so that no text of a pod begins a line or changes a terminal.
+struct OneLine<'a>(Writer<'a>);
+
+impl fmt::Write for OneLine<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut rest = text;
+        while let Some(at) = rest.find(char::is_control) {
+            let (plain, tail) = rest.split_at(at);
+            self.0.write_str(plain)?;
+            let mut chars = tail.chars();
+            for control in chars.by_ref().take(1) {
+                write!(self.0, "{}", control.escape_default())?;
+            }
+            rest = chars.as_str();
+        }
+        self.0.write_str(rest)
+    }
 }
 
 impl<S, N> FormatEvent<S, N> for Klog
@@ -127,7 +148,7 @@ where
         let metadata = event.metadata();
         let (letter, color) = level(*metadata.level());
         let time = self.clock.now().strftime("%m%d %H:%M:%S.%6f");
-        let (on, off) = match writer.has_ansi_escapes() {
+        let (on, off) = match self.colored {
             true => (color, "\u{1b}[0m"),
             false => ("", ""),
         };
@@ -137,19 +158,18 @@ where
             "{on}{letter}{time} {process:>7} {}]{off} ",
             module(metadata.target())
         )?;
+        let mut line = OneLine(writer.by_ref());
         context
             .field_format()
-            .format_fields(writer.by_ref(), event)?;
+            .format_fields(Writer::new(&mut line), event)?;
         for span in context.event_scope().into_iter().flatten() {
             let extensions = span.extensions();
             let fields = extensions
                 .get::<FormattedFields<N>>()
                 .map(|f| f.fields.as_str());
             match fields {
-                Some(fields) if !fields.is_empty() => {
-                    write!(writer, " {}{{{fields}}}", span.name())?
-                }
-                _ => write!(writer, " {}", span.name())?,
+                Some(fields) if !fields.is_empty() => write!(line, " {}{{{fields}}}", span.name())?,
+                _ => write!(line, " {}", span.name())?,
             }
         }
         writeln!(writer)
@@ -177,6 +197,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use tracing_subscriber::fmt::MakeWriter;
+    use windlass_mailboxes::spawn_io;
     use windlass_types::{Clock, Timestamp};
 
     use windlass_node_api::Verbosity;
@@ -214,32 +235,65 @@ mod tests {
         }
     }
 
-    #[test]
-    fn text_format_matches_klog() {
+    /// What `log` writes in the text format, without the headers.
+    fn logged(log: impl FnOnce()) -> Vec<String> {
         let lines = Lines::default();
         let subscriber = tracing_subscriber::fmt()
-            .with_env_filter("info")
+            .with_env_filter("info,windlass=debug")
             .with_writer(lines.clone())
             .with_ansi(false)
             .event_format(Klog {
                 clock: Arc::new(FixedClock),
+                colored: false,
             })
             .finish();
-        tracing::subscriber::with_default(subscriber, || {
+        tracing::subscriber::with_default(subscriber, log);
+        let text = String::from_utf8(lines.0.lock().expect("lock").clone()).expect("text");
+        let process = format!("1121 04:05:06.123456 {:>7} ", std::process::id());
+        assert!(text.is_empty() || text.ends_with('\n'), "{text}");
+        text.lines().map(|it| it.replace(&process, " ")).collect()
+    }
+
+    #[test]
+    fn text_format_matches_klog() {
+        let lines = logged(|| {
             let span = tracing::info_span!("sync", pod = "web_default");
             let _entered = span.enter();
             tracing::warn!(target: "windlass_runtime::pull", image = %"nginx", "pull failed");
-            tracing::debug!("not shown");
+            tracing::debug!(target: "h2::codec", "not shown");
         });
-        let text = String::from_utf8(lines.0.lock().expect("lock").clone()).expect("text");
-        let process = std::process::id();
-        assert_eq!(
-            text,
-            format!(
-                "W1121 04:05:06.123456 {process:>7} runtime::pull] pull failed image=nginx \
-                 sync{{pod=\"web_default\"}}\n"
-            )
-        );
+        let line = "W runtime::pull] pull failed image=nginx sync{pod=\"web_default\"}";
+        assert_eq!(lines, [line]);
+    }
+
+    #[test]
+    fn text_of_a_pod_begins_no_line() {
+        let forged = "no\nE1121 04:05:06.123456     1 kubelet] forged\r";
+        let escaped = "no\\nE1121 04:05:06.123456     1 kubelet] forged\\r";
+        let lines = logged(|| {
+            let span = tracing::info_span!("sync", pod = %forged);
+            let _entered = span.enter();
+            tracing::info!(target: "windlass_status::events", text = forged, "event");
+            tracing::info!(target: "windlass_probes", error = %forged, "failed: {forged}");
+        });
+        let expected = [
+            format!("I status::events] event text=\"{escaped}\" sync{{pod={escaped}}}"),
+            format!("I probes] failed: {escaped} error={escaped} sync{{pod={escaped}}}"),
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn io_task_lines_name_only_their_task() {
+        let lines = logged(|| {
+            let io = tokio::runtime::Builder::new_current_thread().build();
+            io.expect("runtime").block_on(async {
+                let second = async { tracing::debug!(target: "windlass_pleg", "second") };
+                let first = async { spawn_io("sync-pod", second).await.expect("second") };
+                spawn_io("sync-pod", first).await.expect("first");
+            });
+        });
+        assert_eq!(lines, ["D pleg] second io{task=\"sync-pod\"}"]);
     }
 
     #[test]

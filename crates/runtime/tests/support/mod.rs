@@ -78,6 +78,7 @@ impl EventRecorder for Events {
 pub struct Agent {
     pub cri: Arc<dyn RuntimeService>,
     pub events: Arc<Events>,
+    pub metrics: Metrics,
     pub clock: Arc<dyn Clock>,
     pub runtime: PodRuntime,
     pub volumes: Arc<dyn VolumePlugins>,
@@ -118,6 +119,7 @@ impl Agent {
         options: RuntimeOptions,
     ) -> Self {
         let events = Arc::new(Events::default());
+        let metrics = Metrics::new().expect("metrics");
         Self {
             runtime: PodRuntime::new(PodRuntimeDeps {
                 runtime: cri.clone(),
@@ -130,7 +132,7 @@ impl Agent {
                 events: events.clone(),
                 clock: clock.clone(),
                 node: Arc::new(node),
-                metrics: Metrics::new().expect("metrics"),
+                metrics: metrics.clone(),
                 hung: HungOperations::new(clock.clone()),
                 options,
             }),
@@ -140,6 +142,7 @@ impl Agent {
             claimed: PodVolumes::new(),
             cri,
             events,
+            metrics,
             clock,
         }
     }
