@@ -35,8 +35,12 @@ const WITHOUT_EXAMPLE: &[(&str, &str)] = &[
     ("xtask-run", "the tools that use it are its examples"),
     ("windlass-fuzz", "the program in `fuzz/` is the example"),
 ];
-/// Its code is generated and not checked.
-const GENERATED: &str = "windlass-proto";
+/// Their code is generated and not checked.
+const GENERATED: &[&str] = &[
+    "windlass-proto",
+    "windlass-plugin-proto",
+    "windlass-node-proto",
+];
 /// Examples with this line in their head require nothing, exit on their own and are run.
 const NEEDS_NOTHING: &str = "//! Runs without a container runtime.";
 /// They exit within seconds; the rest is for a busy host.

@@ -1,6 +1,6 @@
 //! Phases of a pod start.
 
-use windlass_proto::windlass_v1::StartTimings;
+use windlass_node_proto::windlass_v1::StartTimings;
 
 /// Min seconds of a printed phase.
 const MIN_SECONDS: f64 = 0.01;

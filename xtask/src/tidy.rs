@@ -1,6 +1,7 @@
 //! Rules of this code base that compiler and clippy do not check. Each rule is a function from the
 //! [`Workspace`] to findings, which have place, problem and fix.
 
+mod dependencies;
 mod documents;
 mod licenses;
 mod manifests;

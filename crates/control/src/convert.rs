@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_eviction::{EvictionStatus, Resource, SignalStatus};
+use windlass_node_proto::windlass_v1 as proto;
 use windlass_pod_status::status::waiting_for;
-use windlass_proto::windlass_v1 as proto;
 use windlass_stats::usage::{CgroupUsage, NodeUsage, PodUsage};
 use windlass_status::{PodStatusEntry, blocker_message};
 use windlass_types::view::{Blocker, HungOperationView, NodeSummary, PodEvent, StartTimings};

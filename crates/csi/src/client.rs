@@ -15,14 +15,16 @@ use tokio::time::{Instant, timeout};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 use windlass_metrics::Metrics;
+use windlass_plugin_proto::csi_v1::node_client::NodeClient;
+use windlass_plugin_proto::csi_v1::node_service_capability::Type;
+use windlass_plugin_proto::csi_v1::node_service_capability::rpc::Type as RpcType;
+use windlass_plugin_proto::csi_v1::volume_capability::access_mode::Mode;
+use windlass_plugin_proto::csi_v1::volume_capability::{
+    AccessMode, AccessType, BlockVolume, MountVolume,
+};
+use windlass_plugin_proto::csi_v1::volume_usage::Unit;
+use windlass_plugin_proto::csi_v1::{self as pb, VolumeCapability};
 use windlass_plugins::{Connection, error_chain};
-use windlass_proto::csi_v1::node_client::NodeClient;
-use windlass_proto::csi_v1::node_service_capability::Type;
-use windlass_proto::csi_v1::node_service_capability::rpc::Type as RpcType;
-use windlass_proto::csi_v1::volume_capability::access_mode::Mode;
-use windlass_proto::csi_v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
-use windlass_proto::csi_v1::volume_usage::Unit;
-use windlass_proto::csi_v1::{self as pb, VolumeCapability};
 
 use crate::port::{
     CsiError, CsiNode, NodeCapability, NodeInfo, PublishRequest, StageRequest, UsageEntry,

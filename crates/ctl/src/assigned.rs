@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use windlass_proto::podresources_v1::{
+use windlass_node_proto::podresources_v1::{
     AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices,
     ContainerResources, GetPodResourcesRequest, ListPodResourcesRequest, PodResources,
     TopologyInfo,
@@ -204,7 +204,7 @@ fn list(numbers: &[i64]) -> String {
 mod tests {
     //! Tables of devices and CPUs.
 
-    use windlass_proto::podresources_v1::NumaNode;
+    use windlass_node_proto::podresources_v1::NumaNode;
 
     use super::*;
 

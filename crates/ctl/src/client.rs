@@ -9,9 +9,9 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
-use windlass_proto::podresources_v1::pod_resources_lister_client::PodResourcesListerClient;
-use windlass_proto::windlass_v1 as proto;
-use windlass_proto::windlass_v1::windlass_client::WindlassClient;
+use windlass_node_proto::podresources_v1::pod_resources_lister_client::PodResourcesListerClient;
+use windlass_node_proto::windlass_v1 as proto;
+use windlass_node_proto::windlass_v1::windlass_client::WindlassClient;
 
 use crate::error::Error;
 use crate::pod::PodView;

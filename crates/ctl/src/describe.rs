@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use windlass_proto::podresources_v1::ContainerResources;
+use windlass_node_proto::podresources_v1::ContainerResources;
 use windlass_types::corev1::{Container, EphemeralContainer};
 use windlass_types::{PodExt, Timestamp, api_time};
 

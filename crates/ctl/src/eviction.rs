@@ -1,6 +1,6 @@
 //! The eviction part of `status`: each signal with its value, threshold and distance.
 
-use windlass_proto::windlass_v1 as proto;
+use windlass_node_proto::windlass_v1 as proto;
 use windlass_types::Timestamp;
 
 use crate::age::age;

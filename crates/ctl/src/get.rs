@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass_proto::windlass_v1 as proto;
+use windlass_node_proto::windlass_v1 as proto;
 use windlass_types::{PodExt, Timestamp};
 
 use crate::age::{age, span};

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use windlass_proto::windlass_v1 as proto;
+use windlass_node_proto::windlass_v1 as proto;
 use windlass_types::PodExt;
 
 use crate::args::LogsArgs;

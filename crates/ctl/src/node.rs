@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
-use windlass_proto::windlass_v1 as proto;
+use windlass_node_proto::windlass_v1 as proto;
 use windlass_types::{Timestamp, api_time};
 
 use crate::age::age;

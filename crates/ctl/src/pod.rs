@@ -1,6 +1,6 @@
 //! A pod as reported by the agent, and lookup by name.
 
-use windlass_proto::windlass_v1 as proto;
+use windlass_node_proto::windlass_v1 as proto;
 use windlass_types::corev1::PodStatus;
 use windlass_types::pod::pod_from_json;
 use windlass_types::{AllocatedResources, Pod, PodExt, Timestamp};
@@ -130,7 +130,7 @@ fn hint(pods: &[PodView], namespace: &str, name: &str) -> String {
 pub(crate) mod tests {
     use serde_json::{Value, json};
 
-    use windlass_proto::windlass_v1::PodEntry;
+    use windlass_node_proto::windlass_v1::PodEntry;
 
     use super::{PodView, choose, hint};
 

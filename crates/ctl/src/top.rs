@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use windlass_proto::windlass_v1 as proto;
+use windlass_node_proto::windlass_v1 as proto;
 use windlass_types::top::{ContainerTop, CpuMemoryUsage, NodeTop, PodTop};
 
 use crate::args::TopArgs;

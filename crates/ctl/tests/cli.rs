@@ -12,8 +12,8 @@ use tokio::process::Command;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
-use windlass_proto::windlass_v1 as proto;
-use windlass_proto::windlass_v1::windlass_server::{Windlass, WindlassServer};
+use windlass_node_proto::windlass_v1 as proto;
+use windlass_node_proto::windlass_v1::windlass_server::{Windlass, WindlassServer};
 use windlass_types::Timestamp;
 use windlass_types::explain::{BlockerView, Explanation};
 

@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status, Streaming};
 use windlass_metrics::Metrics;
+use windlass_plugin_proto::deviceplugin_v1beta1::device_plugin_client::DevicePluginClient;
+use windlass_plugin_proto::deviceplugin_v1beta1::{self as pb, Empty};
 use windlass_plugins::Connection;
-use windlass_proto::deviceplugin_v1beta1::device_plugin_client::DevicePluginClient;
-use windlass_proto::deviceplugin_v1beta1::{self as pb, Empty};
 use windlass_resource_managers::devices::{
     DeviceResponse, PluginDevice, PluginOptions, PreferredQuestion,
 };

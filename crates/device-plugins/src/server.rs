@@ -11,8 +11,10 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 use windlass_grpc_sockets::{AnyAuthority, BindError, bind_socket, incoming};
-use windlass_proto::deviceplugin_v1beta1::registration_server::{Registration, RegistrationServer};
-use windlass_proto::deviceplugin_v1beta1::{Empty, RegisterRequest};
+use windlass_plugin_proto::deviceplugin_v1beta1::registration_server::{
+    Registration, RegistrationServer,
+};
+use windlass_plugin_proto::deviceplugin_v1beta1::{Empty, RegisterRequest};
 
 use crate::DevicePlugins;
 

@@ -13,8 +13,8 @@ use tokio::time::{Instant, timeout};
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 use windlass_metrics::Metrics;
+use windlass_plugin_proto::dra_v1 as pb;
 use windlass_plugins::error_chain;
-use windlass_proto::dra_v1 as pb;
 
 use crate::link::Link;
 use crate::port::{ClaimDevice, ClaimDriver, ClaimRef, ClaimResult};

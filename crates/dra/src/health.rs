@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use windlass_proto::drahealth_v1alpha1::{DeviceHealth, HealthStatus};
+use windlass_plugin_proto::drahealth_v1alpha1::{DeviceHealth, HealthStatus};
 use windlass_types::corev1::ResourceHealth;
 
 use crate::port::ClaimDevice;
@@ -127,7 +127,7 @@ fn truncated(message: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windlass_proto::drahealth_v1alpha1::DeviceIdentifier;
+    use windlass_plugin_proto::drahealth_v1alpha1::DeviceIdentifier;
 
     fn report(health: HealthStatus, timeout: i64, message: &str) -> Vec<DeviceHealth> {
         vec![DeviceHealth {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use windlass_proto::podresources_v1::{CdiDevice, ClaimResource, DynamicResource};
+use windlass_node_proto::podresources_v1::{CdiDevice, ClaimResource, DynamicResource};
 use windlass_types::corev1::{
     Container, PodExtendedResourceClaimStatus, ResourceHealth, ResourceStatus,
 };

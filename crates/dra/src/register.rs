@@ -14,9 +14,9 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Code;
 use windlass_mailboxes::spawn_io;
+use windlass_plugin_proto::drahealth_v1alpha1::NodeWatchResourcesRequest;
+use windlass_plugin_proto::drahealth_v1alpha1::dra_resource_health_client::DraResourceHealthClient;
 use windlass_plugins::{Connection, Plugin, PluginHandler};
-use windlass_proto::drahealth_v1alpha1::NodeWatchResourcesRequest;
-use windlass_proto::drahealth_v1alpha1::dra_resource_health_client::DraResourceHealthClient;
 
 use crate::client::{DraClient, Version};
 use crate::link::Link;
@@ -199,7 +199,9 @@ async fn follow_health(claims: &DraClaims, driver: &str, connection: &Connection
 async fn follow_stream(
     claims: &DraClaims,
     driver: &str,
-    mut stream: tonic::Streaming<windlass_proto::drahealth_v1alpha1::NodeWatchResourcesResponse>,
+    mut stream: tonic::Streaming<
+        windlass_plugin_proto::drahealth_v1alpha1::NodeWatchResourcesResponse,
+    >,
 ) -> Result<(), tonic::Status> {
     let mut expiry: Option<Instant> = None;
     loop {

@@ -17,11 +17,11 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 use windlass_metrics::Metrics;
-use windlass_plugins::{Plugin, PluginHandler, PluginRegistry, run_plugin_registry};
-use windlass_proto::pluginregistration_v1 as v1;
-use windlass_proto::pluginregistration_v1::registration_server::{
+use windlass_plugin_proto::pluginregistration_v1 as v1;
+use windlass_plugin_proto::pluginregistration_v1::registration_server::{
     Registration, RegistrationServer,
 };
+use windlass_plugins::{Plugin, PluginHandler, PluginRegistry, run_plugin_registry};
 
 /// Handler of lamp plugins.
 #[derive(Debug)]

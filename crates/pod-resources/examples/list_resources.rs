@@ -11,9 +11,9 @@ use serde_json::{from_value, json};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Endpoint;
 use windlass_metrics::Metrics;
+use windlass_node_proto::podresources_v1 as v1;
+use windlass_node_proto::podresources_v1::pod_resources_lister_client::PodResourcesListerClient;
 use windlass_pod_resources::{PodResources, Socket, serve_pod_resources};
-use windlass_proto::podresources_v1 as v1;
-use windlass_proto::podresources_v1::pod_resources_lister_client::PodResourcesListerClient;
 use windlass_status::{PodStatusEntry, PodStatusStore};
 
 #[tokio::main(flavor = "current_thread")]

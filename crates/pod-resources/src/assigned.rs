@@ -1,7 +1,7 @@
 //! CPUs, memory and devices of containers as messages.
 
 use windlass_container_manager::Managers;
-use windlass_proto::podresources_v1::{
+use windlass_node_proto::podresources_v1::{
     AllocatableResourcesResponse, ContainerDevices, ContainerMemory, NumaNode, TopologyInfo,
 };
 use windlass_resource_managers::memory::Block;

@@ -9,8 +9,8 @@ use futures::{StreamExt, stream};
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
-use windlass_proto::pods_v1alpha1::pods_server::Pods as PodsService;
-use windlass_proto::pods_v1alpha1::{
+use windlass_node_proto::pods_v1alpha1::pods_server::Pods as PodsService;
+use windlass_node_proto::pods_v1alpha1::{
     EventType, GetPodRequest, GetPodResponse, ListPodsRequest, ListPodsResponse, WatchPodsEvent,
     WatchPodsRequest,
 };

@@ -7,13 +7,13 @@ use async_trait::async_trait;
 use tonic::{Code, Request, Response, Status};
 use windlass_container_manager::{AssignedResourcesReader, Managers};
 use windlass_metrics::PodResourcesMetrics;
-use windlass_proto::podresources_v1::pod_resources_lister_server::PodResourcesLister;
-use windlass_proto::podresources_v1::{
+use windlass_node_proto::podresources_v1::pod_resources_lister_server::PodResourcesLister;
+use windlass_node_proto::podresources_v1::{
     AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerResources, DynamicResource,
     GetPodResourcesRequest, GetPodResourcesResponse, ListPodResourcesRequest,
     ListPodResourcesResponse, PodResources as OfPod,
 };
-use windlass_proto::podresources_v1alpha1 as v1alpha1;
+use windlass_node_proto::podresources_v1alpha1 as v1alpha1;
 use windlass_status::{PodStatusEntry, PodStatusStore, current_entry};
 use windlass_types::corev1::{Container, Pod};
 use windlass_types::view::PodWorkerState;

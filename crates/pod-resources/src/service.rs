@@ -11,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::transport::Server;
 use windlass_grpc_sockets::{AnyAuthority, BindError, bind_socket, incoming};
+use windlass_node_proto::podresources_v1::pod_resources_lister_server::PodResourcesListerServer;
+use windlass_node_proto::podresources_v1alpha1::pod_resources_lister_server as v1alpha1;
+use windlass_node_proto::pods_v1alpha1::pods_server::PodsServer;
 use windlass_pacing::RateLimit;
-use windlass_proto::podresources_v1::pod_resources_lister_server::PodResourcesListerServer;
-use windlass_proto::podresources_v1alpha1::pod_resources_lister_server as v1alpha1;
-use windlass_proto::pods_v1alpha1::pods_server::PodsServer;
 
 use crate::{PodResources, Pods};
 

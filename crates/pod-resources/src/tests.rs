@@ -17,13 +17,15 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 use windlass_container_manager::{AssignedResourcesReader, ManagerParts, Managers};
 use windlass_metrics::Metrics;
-use windlass_proto::podresources_v1 as v1;
-use windlass_proto::podresources_v1::pod_resources_lister_client::PodResourcesListerClient;
-use windlass_proto::podresources_v1::pod_resources_lister_server::PodResourcesLister;
-use windlass_proto::podresources_v1alpha1 as v1alpha1;
-use windlass_proto::pods_v1alpha1::pods_client::PodsClient;
-use windlass_proto::pods_v1alpha1::pods_server::Pods as PodsService;
-use windlass_proto::pods_v1alpha1::{EventType, GetPodRequest, ListPodsRequest, WatchPodsRequest};
+use windlass_node_proto::podresources_v1 as v1;
+use windlass_node_proto::podresources_v1::pod_resources_lister_client::PodResourcesListerClient;
+use windlass_node_proto::podresources_v1::pod_resources_lister_server::PodResourcesLister;
+use windlass_node_proto::podresources_v1alpha1 as v1alpha1;
+use windlass_node_proto::pods_v1alpha1::pods_client::PodsClient;
+use windlass_node_proto::pods_v1alpha1::pods_server::Pods as PodsService;
+use windlass_node_proto::pods_v1alpha1::{
+    EventType, GetPodRequest, ListPodsRequest, WatchPodsRequest,
+};
 use windlass_resource_managers::cpu::{CpuManager, CpuSettings};
 use windlass_resource_managers::devices::Devices;
 use windlass_resource_managers::memory::{MemoryConfig, MemoryManager};

@@ -18,7 +18,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::aws_lc_rs::default_provider;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
-use windlass_proto::windlass_v1::GetMetricsRequest;
+use windlass_node_proto::windlass_v1::GetMetricsRequest;
 
 use crate::containerd::{PrivateContainerd, wait_for_exit};
 use crate::environment::{scaled, uses_systemd_driver};

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tonic::Code;
-pub use windlass_proto::csi_v1::node_service_capability::rpc::Type as Capability;
+pub use windlass_plugin_proto::csi_v1::node_service_capability::rpc::Type as Capability;
 
 pub use mounts::mounts_below;
 use serve::Server;

@@ -20,12 +20,12 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Endpoint, Server, Uri};
 use tonic::{Code, Status};
-use windlass_proto::deviceplugin_v1beta1::device_plugin_server::DevicePluginServer;
-use windlass_proto::deviceplugin_v1beta1::registration_client::RegistrationClient;
-use windlass_proto::deviceplugin_v1beta1::{
+use windlass_plugin_proto::deviceplugin_v1beta1::device_plugin_server::DevicePluginServer;
+use windlass_plugin_proto::deviceplugin_v1beta1::registration_client::RegistrationClient;
+use windlass_plugin_proto::deviceplugin_v1beta1::{
     ContainerAllocateResponse, DevicePluginOptions, RegisterRequest,
 };
-use windlass_proto::pluginregistration_v1::registration_server::RegistrationServer;
+use windlass_plugin_proto::pluginregistration_v1::registration_server::RegistrationServer;
 
 use service::Service;
 

@@ -20,14 +20,14 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::{UnixListenerStream, WatchStream};
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, async_trait};
-use windlass_proto::dra_v1 as v1;
-use windlass_proto::dra_v1beta1 as v1beta1;
-use windlass_proto::drahealth_v1alpha1 as health;
-use windlass_proto::drahealth_v1alpha1::dra_resource_health_server::{
+use windlass_plugin_proto::dra_v1 as v1;
+use windlass_plugin_proto::dra_v1beta1 as v1beta1;
+use windlass_plugin_proto::drahealth_v1alpha1 as health;
+use windlass_plugin_proto::drahealth_v1alpha1::dra_resource_health_server::{
     DraResourceHealth, DraResourceHealthServer,
 };
-use windlass_proto::pluginregistration_v1 as registration;
-use windlass_proto::pluginregistration_v1::registration_server::{
+use windlass_plugin_proto::pluginregistration_v1 as registration;
+use windlass_plugin_proto::pluginregistration_v1::registration_server::{
     Registration, RegistrationServer,
 };
 

@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
-use windlass_proto::windlass_v1::windlass_client::WindlassClient;
-use windlass_proto::windlass_v1::{Blocker, ListPodsRequest, PodEntry, StartTimings};
+use windlass_node_proto::windlass_v1::windlass_client::WindlassClient;
+use windlass_node_proto::windlass_v1::{Blocker, ListPodsRequest, PodEntry, StartTimings};
 
 use crate::environment::scaled;
 

@@ -18,7 +18,7 @@ pub(super) fn check(member: &Member<'_>, members: &[Member<'_>]) -> Vec<Finding>
         } else {
             (&shipped, "code")
         };
-        let is_read = dependency.is_dev() || member.name() != GENERATED;
+        let is_read = dependency.is_dev() || !GENERATED.contains(&member.name());
         if is_read && !words.contains(&*name) {
             let what = format!("{} is not named in its {place}", dependency.name());
             let finding = member.package.finding(dependency.name(), what, "remove it");

@@ -1,6 +1,6 @@
 //! Rules on the Rust files: heads, lengths, and where actix and I/O may appear.
 
-use super::manifests::PURE;
+use super::dependencies::PURE;
 use super::{Finding, Workspace};
 
 /// Max lines of a hand-written file.

@@ -13,7 +13,7 @@ use windlass_eviction::{
 };
 use windlass_grpc_sockets::bind_socket;
 use windlass_metrics::{ProbeLabels, ProbeResult, ProbeSeries};
-use windlass_proto::windlass_v1::windlass_client::WindlassClient;
+use windlass_node_proto::windlass_v1::windlass_client::WindlassClient;
 use windlass_stats::usage::{NodeUsage, PodUsage};
 use windlass_stats::{StatsError, StatsUnavailable};
 use windlass_timelines::{RecordKey, RecordKind, RecordOutcome, Timelines};

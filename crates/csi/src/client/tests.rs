@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 use windlass_metrics::Metrics;
-use windlass_proto::csi_v1::volume_capability::access_mode::Mode;
+use windlass_plugin_proto::csi_v1::volume_capability::access_mode::Mode;
 use windlass_testbed::csi_driver::{
     Capability, CsiDriver, DriverOptions, Fault, FaultKind, Method,
 };

@@ -1,7 +1,7 @@
 //! Whole pages.
 
 use serde_json::json;
-use windlass_proto::windlass_v1 as proto;
+use windlass_node_proto::windlass_v1 as proto;
 
 use super::text;
 use crate::pod::tests::view;

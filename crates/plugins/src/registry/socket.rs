@@ -11,8 +11,8 @@ use tonic::Status;
 use tonic::transport::Channel;
 use windlass_metrics::Metrics;
 use windlass_node_rules::plugin_registration::{SocketId, retry_delay};
-use windlass_proto::pluginregistration_v1::registration_client::RegistrationClient;
-use windlass_proto::pluginregistration_v1::{InfoRequest, PluginInfo, RegistrationStatus};
+use windlass_plugin_proto::pluginregistration_v1::registration_client::RegistrationClient;
+use windlass_plugin_proto::pluginregistration_v1::{InfoRequest, PluginInfo, RegistrationStatus};
 
 use super::{Plugin, PluginHandler, shown};
 use crate::connection::{Connection, error_chain};

@@ -12,10 +12,10 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 use windlass_metrics::Metrics;
-use windlass_proto::pluginregistration_v1::registration_server::{
+use windlass_plugin_proto::pluginregistration_v1::registration_server::{
     Registration, RegistrationServer,
 };
-use windlass_proto::pluginregistration_v1::{
+use windlass_plugin_proto::pluginregistration_v1::{
     InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
 };
 

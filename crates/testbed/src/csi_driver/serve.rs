@@ -10,9 +10,9 @@ use tokio::net::UnixListener;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio_stream::wrappers::UnixListenerStream;
-use windlass_proto::csi_v1::identity_server::IdentityServer;
-use windlass_proto::csi_v1::node_server::NodeServer;
-use windlass_proto::pluginregistration_v1::registration_server::RegistrationServer;
+use windlass_plugin_proto::csi_v1::identity_server::IdentityServer;
+use windlass_plugin_proto::csi_v1::node_server::NodeServer;
+use windlass_plugin_proto::pluginregistration_v1::registration_server::RegistrationServer;
 
 use super::service::Service;
 use super::state::Shared;

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status, async_trait};
-use windlass_proto::csi_v1::identity_server::Identity;
-use windlass_proto::csi_v1::node_server::Node;
-use windlass_proto::csi_v1::node_service_capability::{Rpc, Type};
-use windlass_proto::csi_v1::volume_capability::AccessType;
-use windlass_proto::csi_v1::volume_capability::access_mode::Mode;
-use windlass_proto::csi_v1::{self as pb, VolumeCapability};
-use windlass_proto::pluginregistration_v1 as registration;
-use windlass_proto::pluginregistration_v1::registration_server::Registration;
+use windlass_plugin_proto::csi_v1::identity_server::Identity;
+use windlass_plugin_proto::csi_v1::node_server::Node;
+use windlass_plugin_proto::csi_v1::node_service_capability::{Rpc, Type};
+use windlass_plugin_proto::csi_v1::volume_capability::AccessType;
+use windlass_plugin_proto::csi_v1::volume_capability::access_mode::Mode;
+use windlass_plugin_proto::csi_v1::{self as pb, VolumeCapability};
+use windlass_plugin_proto::pluginregistration_v1 as registration;
+use windlass_plugin_proto::pluginregistration_v1::registration_server::Registration;
 
 use super::state::Shared;
 use super::{Call, FaultKind, FaultTiming, Method};

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{oneshot, watch};
 use tonic::Status;
-use windlass_proto::csi_v1::{self as pb, volume_usage::Unit};
+use windlass_plugin_proto::csi_v1::{self as pb, volume_usage::Unit};
 
 use super::mounts::{attach, bind, detach, resize, unbind};
 use super::{Call, Capability, DriverOptions, Fault, Method};

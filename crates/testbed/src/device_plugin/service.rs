@@ -6,9 +6,9 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::WatchStream;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
-use windlass_proto::deviceplugin_v1beta1::device_plugin_server::DevicePlugin;
-use windlass_proto::deviceplugin_v1beta1::{self as pb, Empty};
-use windlass_proto::pluginregistration_v1 as registration;
+use windlass_plugin_proto::deviceplugin_v1beta1::device_plugin_server::DevicePlugin;
+use windlass_plugin_proto::deviceplugin_v1beta1::{self as pb, Empty};
+use windlass_plugin_proto::pluginregistration_v1 as registration;
 
 use super::{PluginCall, PluginFault, Shared, TestDevice};
 

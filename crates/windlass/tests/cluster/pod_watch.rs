@@ -2,8 +2,8 @@
 //! lists end with an error: a fault of the fake API server, or Debian's etcd 3.4.
 
 use serde_json::json;
-use windlass_proto::windlass_v1::GetNodeRequest;
-use windlass_proto::windlass_v1::windlass_client::WindlassClient;
+use windlass_node_proto::windlass_v1::GetNodeRequest;
+use windlass_node_proto::windlass_v1::windlass_client::WindlassClient;
 use windlass_types::corev1::ConfigMap;
 
 use crate::control_plane::Kind;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use windlass_proto::deviceplugin_v1beta1::{ContainerAllocateResponse, DeviceSpec, Mount};
+use windlass_plugin_proto::deviceplugin_v1beta1::{ContainerAllocateResponse, DeviceSpec, Mount};
 use windlass_testing::device_plugin::{DevicePlugin, DevicePluginSettings};
 
 use crate::manifest::fill;

@@ -83,7 +83,8 @@ async fn round(env: &mut TestEnv) -> Round {
 /// Texts of event and blocker of the pod about the hung call.
 async fn hung_call(env: &TestEnv, pod: &str) -> Result<(String, String), String> {
     let entry = env.entry(pod).await;
-    let hangs = |event: &&windlass_proto::windlass_v1::Event| event.reason == "RuntimeCallHung";
+    let hangs =
+        |event: &&windlass_node_proto::windlass_v1::Event| event.reason == "RuntimeCallHung";
     let event = entry.events.iter().find(hangs);
     let blocker = entry
         .blocker

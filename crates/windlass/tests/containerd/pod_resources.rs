@@ -1,10 +1,10 @@
 //! The PodResources and Pods sockets.
 
 use tonic::transport::{Channel, Endpoint};
-use windlass_proto::podresources_v1::pod_resources_lister_client::PodResourcesListerClient;
-use windlass_proto::podresources_v1::{GetPodResourcesRequest, ListPodResourcesRequest};
-use windlass_proto::pods_v1alpha1::GetPodRequest;
-use windlass_proto::pods_v1alpha1::pods_client::PodsClient;
+use windlass_node_proto::podresources_v1::pod_resources_lister_client::PodResourcesListerClient;
+use windlass_node_proto::podresources_v1::{GetPodResourcesRequest, ListPodResourcesRequest};
+use windlass_node_proto::pods_v1alpha1::GetPodRequest;
+use windlass_node_proto::pods_v1alpha1::pods_client::PodsClient;
 
 use crate::manifest::{shell, shell_with};
 use crate::test_env::{SOON, TestEnv, eventually, skipped};

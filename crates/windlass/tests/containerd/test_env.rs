@@ -7,13 +7,13 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
+use windlass_node_proto::windlass_v1::windlass_client::WindlassClient;
+use windlass_node_proto::windlass_v1::{ListPodsRequest, PodEntry};
 use windlass_proto::cri_v1::runtime_service_client::RuntimeServiceClient;
 use windlass_proto::cri_v1::{
     Container, ContainerState, ContainerStatus, ContainerStatusRequest, ExecSyncRequest,
     ListContainersRequest, ListPodSandboxRequest, PodSandbox, PodSandboxState,
 };
-use windlass_proto::windlass_v1::windlass_client::WindlassClient;
-use windlass_proto::windlass_v1::{ListPodsRequest, PodEntry};
 use windlass_testing::agent::{Agent, AgentOptions};
 use windlass_testing::containerd::{PrivateContainerd, Programs, VARIABLE};
 use windlass_testing::cri_proxy::CriProxy;
