@@ -125,7 +125,7 @@ impl fmt::Write for OneLine<'_> {
             let (plain, tail) = rest.split_at(at);
             self.0.write_str(plain)?;
             let mut chars = tail.chars();
-            for control in chars.by_ref().take(1) {
+            if let Some(control) = chars.next() {
                 write!(self.0, "{}", control.escape_default())?;
             }
             rest = chars.as_str();
