@@ -454,7 +454,9 @@ impl<'a> Decision<'a> {
     }
 
     fn kill_cause(&self, spec: &Container, instance: &ObservedContainer) -> Option<KillCause> {
-        if is_changed(spec, instance) {
+        // the checkpoint may be older than the instance: an edit that could not be written to it
+        let is_confirmed = !self.input.pod.is_restored();
+        if is_confirmed && is_changed(spec, instance) {
             return Some(KillCause::SpecChanged);
         }
         let probe_results = self.input.probe_results;

@@ -127,9 +127,20 @@ impl fmt::Display for Event {
 
 /// Returns true if the condition Ready of the pod is true.
 pub fn is_ready(pod: &Pod) -> bool {
+    has_condition(pod, "Ready")
+}
+
+/// Returns true if the pod was evicted. If all of its containers exit with 0 at that moment its phase
+/// is Succeeded, without the reason Evicted, as with the Go kubelet.
+pub(crate) fn is_evicted(pod: &Pod) -> bool {
+    reason(pod) == "Evicted"
+        || (phase(pod) == "Succeeded" && has_condition(pod, "DisruptionTarget"))
+}
+
+fn has_condition(pod: &Pod, kind: &str) -> bool {
     let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
     let mut all = conditions.into_iter().flatten();
-    all.any(|c| c.type_ == "Ready" && c.status == "True")
+    all.any(|c| c.type_ == kind && c.status == "True")
 }
 
 /// Returns the phase of a pod, or an empty text.

@@ -124,6 +124,11 @@ pub struct View {
 }
 
 impl View {
+    /// Returns true if the wall clock of the node was set at or after `time`.
+    pub(crate) fn is_clock_set_since(&self, time: Duration) -> bool {
+        self.clock_set.is_some_and(|at| at >= time)
+    }
+
     /// Applies an observation.
     pub fn apply(&mut self, observation: &Observation) {
         self.now = observation.at;

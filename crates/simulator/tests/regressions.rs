@@ -97,3 +97,55 @@ fn deletion_behind_a_silent_watch_is_not_late() {
 ",
     );
 }
+
+/// From seeds 2000051 and 2000053: the checkpoint has the pod from before the edit.
+#[test]
+fn edited_pod_keeps_running_behind_an_older_checkpoint() {
+    check(
+        "windlass-sim 1 2000053 liveness 36.063
+0.013 create config-21
+0.027 disk full 154.365
+0.039 edit config-21
+0.052 kill-at 69 after 0.000
+0.063 converge 600.000 300.000
+",
+    );
+    check(
+        "windlass-sim 1 2000051 liveness 240.105
+0.026 create pair-11
+0.039 api failed-watches any 185.130
+0.058 api closed-watches any 0.001
+138.917 edit pair-11
+160.492 disk io-error 5.099
+164.524 api outage any 217.459
+176.358 kill 0.001
+229.105 calm
+229.105 converge 600.000 300.000
+",
+    );
+}
+
+/// From seed 3000005: a container that exits with 0 at the eviction of its pod makes it Succeeded.
+#[test]
+fn exit_at_the_instant_of_an_eviction_may_succeed() {
+    check(
+        "windlass-sim 1 3000005 liveness 2160.553
+1706.753 create env-1
+2160.527 pressure memory 1.433
+2160.541 exit env-1 0
+2160.553 converge 600.000 300.000
+",
+    );
+}
+
+/// From seed 2000131: the wall clock measures the deadline of a pod.
+#[test]
+fn clock_that_is_set_back_moves_the_deadline() {
+    check(
+        "windlass-sim 1 2000131 liveness 0.181
+0.015 create deadline-14
+0.165 clock -3600
+0.181 converge 600.000 300.000
+",
+    );
+}

@@ -57,9 +57,11 @@ pub(crate) async fn shake(options: &Options, binary: &Path) -> anyhow::Result<Re
     });
     let fleet = fleet.await?;
     let mut run = Run::new(options, fleet, disk);
-    run.start_pods().await?;
-    run.inject_all(options).await?;
-    run.finish(options).await
+    let report = run.execute(options).await;
+    report.or_else(|error| {
+        let kept = run.keep_logs(options)?;
+        Err(error.context(format!("the run ended early; logs: {}", kept.display())))
+    })
 }
 
 /// What the observers record.
@@ -148,6 +150,12 @@ impl Run {
             skipped: 0,
             observers: Vec::new(),
         }
+    }
+
+    async fn execute(&mut self, options: &Options) -> anyhow::Result<Report> {
+        self.start_pods().await?;
+        self.inject_all(options).await?;
+        self.finish(options).await
     }
 
     fn own_mounts(&self) -> Vec<PathBuf> {
@@ -385,7 +393,7 @@ impl Run {
     }
 
     /// Deletes everything and counts.
-    async fn finish(mut self, options: &Options) -> anyhow::Result<Report> {
+    async fn finish(&mut self, options: &Options) -> anyhow::Result<Report> {
         let restarts_of_loops = self.restarts_of_loops();
         xtask_run::step("removing all pods");
         let names: Vec<Member> = self

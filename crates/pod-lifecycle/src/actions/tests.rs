@@ -6,6 +6,7 @@ pub(crate) mod model;
 use proptest::prelude::*;
 
 use windlass_pod_text::{any_found, any_pod, at, observed, pod, probe_results};
+use windlass_types::names;
 
 use super::*;
 
@@ -153,6 +154,26 @@ fn changed_definition_restarts_under_any_policy() {
         "kill(s) init(s#1)",
     );
     check("Always i:init a", "sb0 i=run~", "nothing");
+}
+
+/// Its running container may be of a newer definition than the checkpoint.
+#[test]
+fn changed_container_of_a_restored_pod_keeps_running() {
+    let mut pod = pod("Always s:sidecar a");
+    let found = observed(&pod, "sb0 s=run~ a=run~");
+    let annotations = pod.metadata.annotations.get_or_insert_default();
+    annotations.insert(names::ANN_RESTORED.to_owned(), "true".to_owned());
+    let backoff = BackoffTable::default();
+    assert_eq!(
+        decide(&pod, &found, &backoff, at(5000)).to_string(),
+        "nothing"
+    );
+    pod.metadata.annotations = None;
+    let confirmed = decide(&pod, &found, &backoff, at(5000));
+    assert_eq!(
+        confirmed.to_string(),
+        "kill(s) kill(a) init(s#1) start(a#1)"
+    );
 }
 
 #[test]

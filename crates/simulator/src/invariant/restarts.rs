@@ -48,7 +48,7 @@ fn provocation(view: &View, uid: &PodUid) -> Option<&'static str> {
         () if facts.harmed.is_some() => Some("it was changed or hit by a fault"),
         () if view.pressure.is_some() => Some("resources ran short"),
         // the wall clock measures the deadline
-        () if is_deadline && view.clock_set.is_some_and(|at| at >= facts.created) => {
+        () if is_deadline && view.is_clock_set_since(facts.created) => {
             Some("its deadline may be over")
         }
         () if is_deadline && view.now.saturating_sub(facts.created) >= DEADLINE => {

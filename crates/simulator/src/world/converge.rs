@@ -5,7 +5,7 @@ use std::time::Duration;
 use windlass_types::{ContainerState, Pod, PodExt, PodUid, names};
 
 use super::World;
-use crate::observation::{is_ready, is_terminal, phase, reason};
+use crate::observation::{is_evicted, is_ready, is_terminal, phase, reason};
 use crate::pods;
 use crate::step::{PodKind, parse_pod};
 
@@ -95,9 +95,11 @@ impl World<'_> {
         }
         let (kind, _) = parse_pod(pod.name())?;
         let ended = is_terminal(phase(pod));
-        let is_evicted = reason(pod) == "Evicted";
+        let is_evicted = is_evicted(pod);
         let expected = match kind {
             PodKind::Job => ended,
+            // a clock that is set back moves its deadline
+            PodKind::Deadline if self.is_clock_set_during(pod) => is_ready(pod) || ended,
             PodKind::Fail | PodKind::Big | PodKind::Deadline => phase(pod) == "Failed",
             PodKind::Crash => phase(pod) == "Running" || is_evicted,
             // without a device in time it is rejected
@@ -109,6 +111,13 @@ impl World<'_> {
         }
         let agrees = ended || kind == PodKind::Crash || self.statuses_agree(pod);
         (!agrees).then_some("the status is not that of the runtime")
+    }
+
+    /// True if the wall clock of the node was set since the pod was created.
+    fn is_clock_set_during(&self, pod: &Pod) -> bool {
+        let view = &self.checker.view;
+        let facts = view.pods.get(&pod.uid());
+        facts.is_some_and(|facts| view.is_clock_set_since(facts.created))
     }
 
     /// True if the status has the running containers.
