@@ -200,9 +200,15 @@ pub fn initial_result(
     }
     match input.kind {
         ProbeKind::Liveness => InitialResult::Unknown,
-        ProbeKind::Startup if is_reported_started(input.pod, instance) => InitialResult::Started,
+        ProbeKind::Startup if is_reported(input.pod, instance, |s| s.started == Some(true)) => {
+            InitialResult::Started
+        }
         ProbeKind::Startup => InitialResult::Unknown,
         ProbeKind::Readiness if is_older(instance, agent_start, RESTART_GRACE_PERIOD) => {
+            InitialResult::Unknown
+        }
+        // the previous agent run could not write its result: it stays ready
+        ProbeKind::Readiness if is_reported(input.pod, instance, |s| s.ready) => {
             InitialResult::Unknown
         }
         ProbeKind::Readiness => InitialResult::NotReady,
@@ -219,15 +225,18 @@ fn is_older(instance: &ObservedContainer, than: Timestamp, by: Duration) -> bool
     instance.started_at.is_some_and(|at| at < limit)
 }
 
-/// True if the pod status in the API reports this instance as started.
-fn is_reported_started(pod: &Pod, instance: &ObservedContainer) -> bool {
+/// True if the pod status in the API reports this instance as `is_so`.
+fn is_reported(
+    pod: &Pod,
+    instance: &ObservedContainer,
+    is_so: impl Fn(&ContainerStatus) -> bool,
+) -> bool {
     let Some(status) = &pod.status else {
         return false;
     };
     let lists = [&status.init_container_statuses, &status.container_statuses];
     let mut statuses = lists.into_iter().flatten().flatten();
-    statuses
-        .any(|s| s.name == instance.name && s.started == Some(true) && is_about(s, &instance.id))
+    statuses.any(|s| s.name == instance.name && is_so(s) && is_about(s, &instance.id))
 }
 
 /// A container ID in the API has the runtime as its scheme: `containerd://…`.

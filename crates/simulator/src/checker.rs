@@ -43,6 +43,13 @@ impl Log {
         }
         self.lines.push_back(line);
     }
+
+    /// Adds what is only of interest in a whole log, and not part of the digest.
+    fn add_frequent(&mut self, observation: &Observation) {
+        if self.keep_all {
+            self.lines.push_back(observation.to_string());
+        }
+    }
 }
 
 impl Checker {
@@ -64,12 +71,10 @@ impl Checker {
     pub(crate) fn observe(&mut self, observation: &Observation) {
         self.view.apply(observation);
         self.cover(&observation.event);
-        let is_frequent = matches!(
-            observation.event,
-            Event::Tick | Event::Probe { .. } | Event::Lease
-        );
-        if !is_frequent {
-            self.log.add(observation.to_string());
+        match observation.event {
+            Event::Tick | Event::Lease => {}
+            Event::Probe { .. } => self.log.add_frequent(observation),
+            _ => self.log.add(observation.to_string()),
         }
         if self.violation.is_some() {
             return;

@@ -16,6 +16,14 @@ use crate::step::{ApiFault, PodKind, Step, parse_pod};
 /// Time for which facts of removed pods and containers are kept: longer than any back-off.
 const RETENTION: Duration = Duration::from_secs(3600);
 
+/// Time after a fault of the disk by which the agent has repeated writes that failed.
+const WRITE_LAG: Duration = Duration::from_secs(11);
+
+/// Time after which a slow request has taken effect.
+const REQUEST_LAG: Duration = Duration::from_secs(6);
+/// Time for which faults that ended are kept.
+const FAULT_RETENTION: Duration = Duration::from_secs(60);
+
 /// Facts of one container instance.
 #[derive(Clone, Debug)]
 pub struct ContainerFacts {
@@ -109,12 +117,14 @@ pub struct View {
     pub statics: BTreeMap<PodUid, StaticFacts>,
     /// Faults in effect.
     pub faults: BTreeSet<String>,
+    /// Faults that ended within [`FAULT_RETENTION`].
+    ended: BTreeMap<String, Duration>,
     /// Time of the last fault, end of a fault, kill or start.
     pub disturbed: Duration,
     /// When the host last rebooted.
     pub rebooted: Option<Duration>,
-    /// When writes of state files last failed or were not durable.
-    pub disk_fault: Option<Duration>,
+    /// When the last kill or reboot lost writes of state files.
+    pub lost_writes: Option<Duration>,
     /// When memory or the disk last ran short.
     pub pressure: Option<Duration>,
     /// When watches last fell silent: they remain so until they time out.
@@ -149,6 +159,7 @@ impl View {
             Event::StaticRemoved(pod) => self.static_removed(pod),
             Event::FaultEnded(fault) => {
                 self.faults.remove(fault);
+                self.ended.insert(fault.clone(), self.now);
                 self.disturbed = self.now;
             }
             Event::AgentStarted => {
@@ -159,6 +170,7 @@ impl View {
             Event::AgentKilled => {
                 self.agent_since = None;
                 self.killed = Some(self.now);
+                self.lose_writes();
                 self.disturbed = self.now;
             }
             Event::Runtime(change) => self.runtime(change),
@@ -169,6 +181,28 @@ impl View {
             | Event::Volumes(_)
             | Event::Node { .. }
             | Event::Lease => {}
+        }
+    }
+
+    /// Returns true if a fault whose text begins so is in effect, or ended not longer than `within` ago.
+    pub(crate) fn has_fault(&self, text: &str, within: Duration) -> bool {
+        let mut faults = self.faults.iter();
+        let mut ended = self.ended.iter();
+        let is_recent = |end: &Duration| self.now.saturating_sub(*end) <= within;
+        faults.any(|fault| fault.starts_with(text))
+            || ended.any(|(fault, end)| fault.starts_with(text) && is_recent(end))
+    }
+
+    /// Returns true if a request of a killed agent may take effect now.
+    pub(crate) fn may_see_late_request(&self) -> bool {
+        let is_recent = |at: Duration| self.now.saturating_sub(at) <= REQUEST_LAG;
+        self.killed.is_some_and(is_recent) && self.has_fault("api slow", REQUEST_LAG)
+    }
+
+    /// What the agent could not write, and had no time to write since, is lost.
+    fn lose_writes(&mut self) {
+        if self.has_fault("disk ", WRITE_LAG) {
+            self.lost_writes = Some(self.now);
         }
     }
 
@@ -240,11 +274,11 @@ impl View {
                 self.clock_set = Some(now);
                 self.disturbed = now;
             }
-            Step::Disk(..) => self.disk_fault = Some(now),
             Step::Pressure(..) => self.pressure = Some(now),
             Step::Reboot(_) => {
                 self.rebooted = Some(now);
                 self.disturbed = now;
+                self.lose_writes();
             }
             _ => {}
         }
@@ -326,6 +360,9 @@ impl View {
 
     /// Removes facts of pods and containers that ended long ago.
     fn prune(&mut self) {
+        let now = self.now;
+        self.ended
+            .retain(|_, end| now.saturating_sub(*end) <= FAULT_RETENTION);
         let Some(limit) = self.now.checked_sub(RETENTION) else {
             return;
         };

@@ -149,3 +149,113 @@ fn clock_that_is_set_back_moves_the_deadline() {
 ",
     );
 }
+
+/// From seed 4000203: its result could not be written, but the API server has it as ready.
+#[test]
+fn new_ready_pod_stays_ready_behind_a_full_disk() {
+    check(
+        "windlass-sim 1 4000203 safety 664.519
+623.854 api 403 any 36.211
+636.331 kill-at 105 before 0.001
+646.519 disk full 15.851
+655.413 create web-5
+663.378 create env-6
+",
+    );
+}
+
+/// From seeds 4000146, 4000360 and 4000405: a request of the previous agent run takes effect after the
+/// first of this one was sent.
+#[test]
+fn request_of_a_killed_agent_may_take_effect_late() {
+    check(
+        "windlass-sim 1 4000146 liveness 1388.212
+1362.185 api slow status 49.850
+1381.011 kill-at 11 after 1.082
+1381.030 create host-17
+",
+    );
+    check(
+        "windlass-sim 1 4000360 safety 7.514
+0.016 api slow status 19.623
+0.031 create device-19
+1.514 kill 0.000
+",
+    );
+    check(
+        "windlass-sim 1 4000405 safety 106.800
+0.018 static-add scheduler
+0.127 kill-at 119 before 3.414
+100.771 static-remove scheduler
+100.783 api slow status 0.595
+100.800 create pair-5
+",
+    );
+}
+
+/// The result that could not be written is written when the disk is free again, long before the kill.
+#[test]
+fn unready_pod_stays_unready_behind_a_disk_that_was_full() {
+    check(
+        "windlass-sim 1 1 safety 300
+2.000 create web-1
+20.000 disk full 10.000
+22.000 respond web-1 error 200.000
+100.000 kill 0.001
+",
+    );
+}
+
+/// From seed 6000007: the status in the API server has the address of the previous sandbox.
+#[test]
+fn probe_of_a_replaced_sandbox_is_not_late() {
+    check(
+        "windlass-sim 1 6000007 liveness 60.124
+0.013 create live-18
+0.199 api 500 status 43.925
+10.840 sandbox-end live-18
+",
+    );
+}
+
+/// From seed 6000108: a stop that began late, because the runtime was down, is resumed by the next run.
+#[test]
+fn resumed_stop_may_end_at_the_deletion_timestamp() {
+    check(
+        "windlass-sim 1 6000108 liveness 1444.440
+1382.962 create stubborn-11
+1389.286 create sidecar-12
+1399.609 delete sidecar-12 20
+1399.620 kill-at 111 before 0.000
+1414.444 runtime-restart 26.261
+1417.895 create env-14
+1427.189 delete stubborn-11
+",
+    );
+}
+
+/// From seeds 5000155, 6000057 and 6000064: it ends ten minutes after the last restart.
+#[test]
+fn back_off_ends_while_the_agent_does_not_run() {
+    check(
+        "windlass-sim 1 5000155 safety 1017.034
+0.011 create crash-3
+70.653 kill-at 13 before 142.176
+70.664 create hog-6
+107.388 runtime down list-sandboxes 893.317
+722.174 kill-at 90 after 150.474
+",
+    );
+    check(
+        "windlass-sim 1 6000057 liveness 668.543
+0.011 create crash-6
+74.138 reboot 578.175
+",
+    );
+    check(
+        "windlass-sim 1 6000064 liveness 690.125
+0.011 create crash-5
+8.807 upgrade 665.198
+",
+    );
+}

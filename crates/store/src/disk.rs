@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::store::MAX_FILE_BYTES;
 
@@ -42,6 +43,9 @@ pub trait StateDisk: Debug + Send + Sync + 'static {
 
     /// Runs work in the background. A caller without a tokio runtime runs it itself.
     fn run(&self, work: DiskWork);
+
+    /// Runs work in the background after a delay; never without a tokio runtime.
+    fn run_later(&self, delay: Duration, work: DiskWork);
 }
 
 /// The disk of the host.
@@ -84,6 +88,16 @@ impl StateDisk for HostDisk {
             Ok(handle) => drop(handle.spawn_blocking(work)),
             Err(_) => work(),
         }
+    }
+
+    fn run_later(&self, delay: Duration, work: DiskWork) {
+        let Ok(handle) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        handle.spawn(async move {
+            tokio::time::sleep(delay).await;
+            drop(tokio::task::spawn_blocking(work));
+        });
     }
 }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -76,6 +77,11 @@ impl Store {
     /// Runs work that blocks on the disk in the background.
     pub(crate) fn run(&self, work: DiskWork) {
         self.inner.disk.run(work);
+    }
+
+    /// Runs work that blocks on the disk in the background after a delay.
+    pub(crate) fn run_later(&self, delay: Duration, work: DiskWork) {
+        self.inner.disk.run_later(delay, work);
     }
 
     /// Returns the directory.

@@ -2,12 +2,13 @@
 //!
 //! *owns* the last recorded value of each pod, and its text in the file · *receives* `record` and
 //! `forget` · *sends* one file · *invariant* at most one write is in progress, and it or the next
-//! one writes every recorded change; a value is rendered once for each change · *bound* one value per
-//! pod; changes during a write coalesce into one more write · *restart* `open` returns the recorded
-//! values.
+//! one writes every recorded change; a value is rendered once for each change; a failed write is
+//! repeated after [`RETRY_INTERVAL`] · *bound* one value per pod; changes during a write coalesce
+//! into one more write, and one retry is due · *restart* `open` returns the recorded values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
@@ -19,6 +20,9 @@ use windlass_types::PodUid;
 use crate::error::StoreError;
 use crate::pod_resource_file;
 use crate::store::Store;
+
+/// Time until a failed write is retried, unless a change retries it before.
+pub(crate) const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The recorded value of a pod.
 pub(crate) trait Record:
@@ -99,6 +103,10 @@ struct State<V> {
     /// Number of the last change.
     changes: u64,
     writing: bool,
+    /// A retry of a failed write is due.
+    will_retry: bool,
+    /// Error of the last write.
+    error: Option<String>,
 }
 
 impl<V: Record> TableFile<V> {
@@ -127,6 +135,8 @@ impl<V: Record> TableFile<V> {
                     tables: tables.clone(),
                     changes: 0,
                     writing: false,
+                    will_retry: false,
+                    error: None,
                 }),
                 disk: Mutex::default(),
                 written: watch::Sender::new(0),
@@ -216,22 +226,54 @@ impl<V: Record> TableFile<V> {
 }
 
 impl<V: Record> Inner<V> {
-    fn write_until_clean(&self) {
+    fn write_until_clean(self: Arc<Self>) {
         loop {
             let result = self.write_once();
-            if let Err(error) = &result {
-                let cause = std::error::Error::source(error).map(ToString::to_string);
-                tracing::error!(file = self.name, %error, ?cause, "writing state file failed");
-            }
             let mut state = self.state.lock();
-            // after an error only the next change retries
-            if result.is_err() || state.changes == *self.written.borrow() {
+            let is_failed = result.is_err();
+            self.log(&mut state, result);
+            if is_failed || state.changes == *self.written.borrow() {
                 state.writing = false;
+                let retry = is_failed && !std::mem::replace(&mut state.will_retry, is_failed);
                 drop(state);
                 self.written.send_modify(|_| ());
+                if retry {
+                    let inner = Arc::clone(&self);
+                    let work = Box::new(move || inner.retry());
+                    self.store.run_later(RETRY_INTERVAL, work);
+                }
                 return;
             }
         }
+    }
+
+    /// Writes what a failed write has left.
+    fn retry(self: Arc<Self>) {
+        let mut state = self.state.lock();
+        state.will_retry = false;
+        if state.writing || state.changes == *self.written.borrow() {
+            return;
+        }
+        state.writing = true;
+        drop(state);
+        self.write_until_clean();
+    }
+
+    /// Logs the first of equal errors, and the end of an error.
+    fn log(&self, state: &mut State<V>, result: Result<(), StoreError>) {
+        let file = self.name;
+        let error = result.err().map(|error| {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+        });
+        match &error {
+            Some(error) if state.error.as_ref() != Some(error) => {
+                tracing::error!(file, %error, "writing state file failed, retrying");
+            }
+            None if state.error.is_some() => tracing::info!(file, "state file written again"),
+            _ => {}
+        }
+        state.error = error;
     }
 
     fn write_once(&self) -> Result<(), StoreError> {

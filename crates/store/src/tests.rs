@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tokio::time::sleep;
 use windlass_pod_lifecycle::backoff::{BackoffPolicy, BackoffTable};
 use windlass_types::{
     ContainerProbeResult, PodProbeResults, PodUid, ProbeKind, SharedPod, Timestamp,
 };
 
-use crate::table_file::TableFile;
+use crate::table_file::{RETRY_INTERVAL, TableFile};
 use crate::{AdmittedPod, AdmittedPods, BackoffFile, ProbeResultFile, Store, StoreError};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -239,6 +241,22 @@ async fn write_error_is_returned_by_flush_and_next_change_retries() {
     file.flush().await.expect("flush");
     let (_, after) = BackoffFile::open(store).expect("open again");
     assert_eq!(after, [(uid, table(2))].into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_write_is_retried_without_a_change() {
+    let (_dir, store) = store();
+    let (file, _) = BackoffFile::open(store.clone()).expect("open");
+    let uid = PodUid::from("a");
+    fs::create_dir_all(store.root().join("backoff/x")).expect("obstacle");
+    file.record(&uid, &table(1));
+    file.flush().await.expect_err("refused");
+    // the first retry fails too
+    sleep(RETRY_INTERVAL + Duration::from_secs(1)).await;
+    fs::remove_dir_all(store.root().join("backoff")).expect("clear");
+    sleep(RETRY_INTERVAL).await;
+    let (_, after) = BackoffFile::open(store).expect("open again");
+    assert_eq!(after, [(uid, table(1))].into());
 }
 
 #[tokio::test]

@@ -69,4 +69,4 @@ pub use fake_disk::FakeDisk;
 pub use fake_pressure::{FakePressure, hard_eviction};
 pub use fake_runtime::FakeRuntime;
 pub use fake_state_disk::{DiskFault, FakeStateDisk};
-pub use node_sim::{KillMoment, NodeSim, simulate, simulate_cluster};
+pub use node_sim::{EPOCH, KillMoment, NodeSim, simulate, simulate_cluster};

@@ -75,7 +75,7 @@ use fenced_api::FencedApi;
 use run_disk::{RunDisk, RunFiles};
 
 /// Start of simulated time: 2026-01-01T00:00:00Z.
-const EPOCH: i64 = 1_767_225_600;
+pub const EPOCH: Timestamp = Timestamp::constant(1_767_225_600, 0);
 /// Interval of predicate checks, in virtual time.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -268,8 +268,7 @@ fn run<R>(seed: u64, in_cluster: bool, scenario: impl AsyncFnOnce(&mut NodeSim) 
 impl NodeSim {
     #[expect(clippy::expect_used, reason = "constants that are in range")]
     fn new(seed: u64, in_cluster: bool) -> Self {
-        let epoch = Timestamp::from_second(EPOCH).expect("in range");
-        let time = SimClock::starting_at(epoch);
+        let time = SimClock::starting_at(EPOCH);
         let clock = Arc::new(NodeClock::following(time));
         let files = MemoryFiles::new(NodePaths::default());
         let runtime = FakeRuntime::new(clock.clone(), seed);
@@ -695,7 +694,7 @@ impl NodeSim {
                 .map(|call| (call.at, call.to_string())),
         );
         lines.sort_by_key(|(at, _)| *at);
-        let epoch = i128::from(EPOCH) * 1_000_000_000;
+        let epoch = EPOCH.as_nanosecond();
         lines
             .into_iter()
             .map(|(at, text)| {

@@ -230,6 +230,30 @@ fn instance_started_in_api_keeps_startup_result() {
 }
 
 #[test]
+fn new_instance_that_is_ready_in_api_stays_ready() {
+    fn check(id: &str, ready: bool, known: &str, expected: &str) {
+        let status = ContainerStatus {
+            name: "a".to_owned(),
+            container_id: Some(id.to_owned()),
+            ready,
+            ..ContainerStatus::default()
+        };
+        let reported = PodStatus {
+            container_statuses: Some(vec![status]),
+            ..PodStatus::default()
+        };
+        let result = believed("readiness", known, 11, Some(reported));
+        assert_eq!(result, expected, "{id} {ready} {known}");
+    }
+    // the previous agent run could not write its result
+    check("containerd://c1", true, "", "unknown");
+    check("containerd://c1", false, "", "not ready");
+    check("containerd://c0", true, "", "not ready");
+    let failed = "readiness.a=c1:failed";
+    check("containerd://c1", true, failed, "restored(failure)");
+}
+
+#[test]
 fn only_instances_started_before_agent_have_jitter() {
     let pod = probed("Always a", "a.liveness");
     let observed = observed(&pod, "sb0 a=run");

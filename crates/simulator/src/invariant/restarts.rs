@@ -119,7 +119,7 @@ impl Invariant for ReadyFlap {
             return Ok(());
         }
         let is_mirror = view.pods.get(&uid).is_some_and(|facts| facts.is_mirror);
-        if is_mirror || provocation(view, &uid).is_some() {
+        if is_mirror || provocation(view, &uid).is_some() || view.may_see_late_request() {
             return Ok(());
         }
         // a container that ended by itself
@@ -158,7 +158,7 @@ impl Invariant for AdmittedStays {
             phase(pod) == "Failed" && !matches!(text, "" | "Evicted" | "DeadlineExceeded");
         // after a reboot a device may be missing, and without the file every pod is new
         let lost_device = facts.kind == Some(PodKind::Device) && view.rebooted.is_some();
-        let lost_file = view.disk_fault.is_some();
+        let lost_file = view.lost_writes.is_some();
         if !is_rejected || facts.first_run.is_none() || lost_device || lost_file {
             return Ok(());
         }
@@ -170,6 +170,7 @@ impl Invariant for AdmittedStays {
 #[derive(Debug, Default)]
 struct Crashes {
     restarts: u32,
+    restarted: Option<Duration>,
     ended: Option<Duration>,
 }
 
@@ -192,6 +193,11 @@ impl BackoffGrows {
         let Some(ended) = crashes.ended else {
             return Ok(());
         };
+        // as upstream: also while the agent does not run
+        let before = crashes.restarted.replace(container.started);
+        if before.is_some_and(|at| container.started.saturating_sub(at) >= BACKOFF_RESET) {
+            crashes.restarts = 0;
+        }
         crashes.restarts += 1;
         let [first, max] = BACKOFF;
         // the first restart is immediate
@@ -246,7 +252,7 @@ impl Invariant for BackoffGrows {
                     return Ok(());
                 }
                 // the wall clock measures the back-off, and files remember it
-                let is_exempt = view.clock_set.is_some() || view.disk_fault.is_some();
+                let is_exempt = view.clock_set.is_some() || view.lost_writes.is_some();
                 match change.kind {
                     RuntimeChangeKind::Ended(_) => self.ended(container, observation.at),
                     RuntimeChangeKind::Started => {

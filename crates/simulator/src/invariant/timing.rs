@@ -77,6 +77,12 @@ impl Invariant for GraceIsKept {
         let Some((requested, grace)) = container.stop_requested.or_else(deleted) else {
             return Err(format!("{} ended without a stop", change.subject));
         };
+        // the next agent run continues a stop until the deletionTimestamp, also one that began late
+        let is_resumed = view.killed.is_some_and(|at| at >= requested);
+        let is_over = deleted().is_some_and(|(at, grace)| view.now + GRACE_CUT >= at + grace);
+        if is_resumed && is_over {
+            return Ok(());
+        }
         // a later deletion may shorten it
         let grace = grace.min(of_deletion.unwrap_or(grace));
         let waited = observation.at.saturating_sub(requested);
@@ -241,6 +247,10 @@ impl ProbesOnTime {
         let Some(container) = running.next().filter(|c| c.stop_requested.is_none()) else {
             return Ok(());
         };
+        // until then its address is that of the previous sandbox
+        if !reports(&facts.pod, &container.id) {
+            return Ok(());
+        }
         // a liveness probe that failed is on hold until the container is replaced, as upstream
         let may_be_on_hold = facts.kind == Some(PodKind::Live)
             && facts.harmed.is_some_and(|at| at >= container.started);
@@ -264,6 +274,19 @@ impl ProbesOnTime {
             false => Ok(()),
         }
     }
+}
+
+/// True if the status has this instance of a container.
+fn reports(pod: &Pod, id: &str) -> bool {
+    let statuses = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.container_statuses.as_ref());
+    let mut ids = statuses
+        .into_iter()
+        .flatten()
+        .filter_map(|status| status.container_id.as_deref());
+    ids.any(|reported| reported.ends_with(id))
 }
 
 fn ip(pod: &Pod) -> Option<&str> {

@@ -33,11 +33,11 @@ fn killed() -> io::Error {
     io::Error::other("the agent is killed")
 }
 
-/// Runs work soon, unless the agent is killed by then.
-fn run(fence: &Fence, work: DiskWork) {
+/// Runs work after a delay, unless the agent is killed by then.
+fn run_later(fence: &Fence, delay: Duration, work: DiskWork) {
     let fence = fence.clone();
     tokio::spawn(async move {
-        tokio::time::sleep(WORK_DELAY).await;
+        tokio::time::sleep(delay).await;
         if !fence.is_raised() {
             work();
         }
@@ -69,7 +69,11 @@ impl StateDisk for RunDisk {
     }
 
     fn run(&self, work: DiskWork) {
-        run(&self.fence, work);
+        run_later(&self.fence, WORK_DELAY, work);
+    }
+
+    fn run_later(&self, delay: Duration, work: DiskWork) {
+        run_later(&self.fence, delay, work);
     }
 }
 
@@ -84,7 +88,7 @@ impl StateFiles for RunFiles {
     }
 
     fn run(&self, work: DiskWork) {
-        run(&self.fence, work);
+        run_later(&self.fence, WORK_DELAY, work);
     }
 
     fn set_aside(&self, file: StateFile, why: &str) {
