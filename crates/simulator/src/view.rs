@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use windlass_testing::DiskFault;
 use windlass_testing::fake_runtime::{RuntimeChange, RuntimeChangeKind};
 use windlass_types::{Pod, PodExt, PodUid, names};
 
@@ -125,6 +126,8 @@ pub struct View {
     pub rebooted: Option<Duration>,
     /// When the last kill or reboot lost writes of state files.
     pub lost_writes: Option<Duration>,
+    /// The next reboot loses writes that succeeded.
+    is_undurable: bool,
     /// When memory or the disk last ran short.
     pub pressure: Option<Duration>,
     /// When watches last fell silent: they remain so until they time out.
@@ -274,10 +277,14 @@ impl View {
                 self.clock_set = Some(now);
                 self.disturbed = now;
             }
+            Step::Disk(DiskFault::Lost | DiskFault::Torn, _) => self.is_undurable = true,
             Step::Pressure(..) => self.pressure = Some(now),
             Step::Reboot(_) => {
                 self.rebooted = Some(now);
                 self.disturbed = now;
+                if std::mem::take(&mut self.is_undurable) {
+                    self.lost_writes = Some(now);
+                }
                 self.lose_writes();
             }
             _ => {}

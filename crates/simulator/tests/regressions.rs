@@ -259,3 +259,27 @@ fn back_off_ends_while_the_agent_does_not_run() {
 ",
     );
 }
+
+/// From seed 7000130.
+#[test]
+fn failing_container_that_exits_with_0_has_succeeded() {
+    check(
+        "windlass-sim 1 7000130 liveness 601.291
+0.011 create fail-1
+0.272 exit fail-1 0
+0.291 converge 600.000 300.000
+",
+    );
+}
+
+/// From seed 7000199.
+#[test]
+fn back_off_that_a_crash_of_the_host_reverts_is_lost() {
+    check(
+        "windlass-sim 1 7000199 liveness 220.708
+0.013 create crash-12
+63.391 disk torn 139.751
+219.537 reboot 0.001
+",
+    );
+}

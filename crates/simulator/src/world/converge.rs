@@ -97,10 +97,11 @@ impl World<'_> {
         let ended = is_terminal(phase(pod));
         let is_evicted = is_evicted(pod);
         let expected = match kind {
-            PodKind::Job => ended,
+            // a step can end it with 0
+            PodKind::Job | PodKind::Fail => ended,
             // a clock that is set back moves its deadline
             PodKind::Deadline if self.is_clock_set_during(pod) => is_ready(pod) || ended,
-            PodKind::Fail | PodKind::Big | PodKind::Deadline => phase(pod) == "Failed",
+            PodKind::Big | PodKind::Deadline => phase(pod) == "Failed",
             PodKind::Crash => phase(pod) == "Running" || is_evicted,
             // without a device in time it is rejected
             PodKind::Device => is_ready(pod) || phase(pod) == "Failed",
