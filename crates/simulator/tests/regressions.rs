@@ -283,3 +283,34 @@ fn back_off_that_a_crash_of_the_host_reverts_is_lost() {
 ",
     );
 }
+
+/// From seed 8000023: the clock of the node is ahead of the deletionTimestamp.
+#[test]
+fn resumed_stop_with_a_clock_ahead_may_be_short() {
+    check(
+        "windlass-sim 1 8000023 liveness 605.015
+0.016 static-add proxy
+0.034 clock 3600
+141.796 create stubborn-7
+152.971 create device-12
+591.143 kill-at 108 after 0.000
+591.154 delete device-12 20
+594.505 create host-18
+601.947 delete stubborn-7
+601.952 static-remove proxy
+",
+    );
+}
+
+/// From seed 9000085: a container of the next evicted pod is stopped because of an edit.
+#[test]
+fn edit_beside_an_eviction_is_no_second_eviction() {
+    check(
+        "windlass-sim 1 9000085 safety 573.883
+69.142 create stubborn-23
+513.501 create stubborn-26
+567.127 pressure disk 4.844
+567.138 edit stubborn-26
+",
+    );
+}

@@ -287,9 +287,10 @@ impl Invariant for OneEviction {
         };
         let uid = pod.uid();
         let facts = view.pods.get(&uid);
-        let is_user_deletion = facts.is_some_and(|facts| facts.deleted.is_some());
-        if *is_deleted || reason(pod) != "Evicted" || self.0.contains_key(&uid) || is_user_deletion
-        {
+        // then its containers may be stopped for another reason
+        let is_touched =
+            facts.is_some_and(|facts| facts.deleted.is_some() || facts.harmed.is_some());
+        if *is_deleted || reason(pod) != "Evicted" || self.0.contains_key(&uid) || is_touched {
             return Ok(());
         }
         // previous instances were stopped for other reasons
