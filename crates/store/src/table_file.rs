@@ -228,13 +228,12 @@ impl<V: Record> TableFile<V> {
 impl<V: Record> Inner<V> {
     fn write_until_clean(self: Arc<Self>) {
         loop {
-            let result = self.write_once();
+            let is_failed = self.write_once().is_err();
             let mut state = self.state.lock();
-            let is_failed = result.is_err();
-            self.log(&mut state, result);
             if is_failed || state.changes == *self.written.borrow() {
                 state.writing = false;
-                let retry = is_failed && !std::mem::replace(&mut state.will_retry, is_failed);
+                let retry = is_failed && !state.will_retry;
+                state.will_retry |= retry;
                 drop(state);
                 self.written.send_modify(|_| ());
                 if retry {
@@ -260,10 +259,11 @@ impl<V: Record> Inner<V> {
     }
 
     /// Logs the first of equal errors, and the end of an error.
-    fn log(&self, state: &mut State<V>, result: Result<(), StoreError>) {
+    fn log(&self, result: &Result<(), StoreError>) {
         let file = self.name;
-        let error = result.err().map(|error| {
-            let cause = std::error::Error::source(&error).map(ToString::to_string);
+        let mut state = self.state.lock();
+        let error = result.as_ref().err().map(|error| {
+            let cause = std::error::Error::source(error).map(ToString::to_string);
             cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
         });
         match &error {
@@ -277,6 +277,12 @@ impl<V: Record> Inner<V> {
     }
 
     fn write_once(&self) -> Result<(), StoreError> {
+        let result = self.write();
+        self.log(&result);
+        result
+    }
+
+    fn write(&self) -> Result<(), StoreError> {
         let mut texts = self.disk.lock();
         let (changed, number) = {
             let mut state = self.state.lock();
