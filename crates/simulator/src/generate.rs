@@ -47,10 +47,6 @@ pub fn generate(seed: u64, mode: Mode, length: Duration) -> Plan {
     loop {
         at += generator.gap();
         if mode == Mode::Liveness && at >= calm_at {
-            steps.push(TimedStep {
-                at,
-                step: Step::Calm,
-            });
             let step = Step::Converge(CONVERGE, STEADY);
             steps.push(TimedStep { at, step });
             at += CONVERGE + STEADY;

@@ -292,7 +292,7 @@ pub enum Step {
     Reboot(Duration),
     /// All faults end, and the agent runs.
     Calm,
-    /// The node must converge within the first time and remain converged for the second.
+    /// Faults end. The node must converge within the first time and remain converged for the second.
     Converge(Duration, Duration),
 }
 

@@ -119,7 +119,6 @@ fn edited_pod_keeps_running_behind_an_older_checkpoint() {
 160.492 disk io-error 5.099
 164.524 api outage any 217.459
 176.358 kill 0.001
-229.105 calm
 229.105 converge 600.000 300.000
 ",
     );
@@ -311,6 +310,18 @@ fn edit_beside_an_eviction_is_no_second_eviction() {
 513.501 create stubborn-26
 567.127 pressure disk 4.844
 567.138 edit stubborn-26
+",
+    );
+}
+
+/// From seed 10000174: a probe that hangs when faults end fails afterwards.
+#[test]
+fn node_converges_after_the_last_hung_probe() {
+    check(
+        "windlass-sim 1 10000174 liveness 101.141
+0.019 create live-21
+33.114 respond live-21 hung 105.184
+95.141 converge 600.000 300.000
 ",
     );
 }

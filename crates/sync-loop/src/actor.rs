@@ -392,10 +392,10 @@ impl SyncLoop {
     }
 
     fn execute_plan(&mut self, plan: HousekeepingPlan) {
-        if plan != HousekeepingPlan::default() {
+        let actions = self.rounds.planned(&plan, &self.desired.uids());
+        if actions.is_new {
             tracing::info!(%plan, "housekeeping");
         }
-        let actions = self.rounds.planned(&plan, &self.desired.uids());
         tracing::trace!(%actions, "housekeeping");
         for uid in actions.orphans_to_kill {
             if let Some(observed) = self.deps.cache.get(&uid) {

@@ -1,12 +1,15 @@
 //! What remains of pods on the host after all were deleted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use windlass_testbed::agent::Agent;
 use windlass_testbed::containerd::PrivateContainerd;
+
+/// Text of containerd for a start that was cut off before it had read the PID of the task.
+const TASK_LOST: &str = "failed to get task pid";
 
 /// Kinds of leftovers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,10 +47,15 @@ impl Kind {
         Self::Networks,
     ];
 
-    /// Number that may remain: descriptors of idle connections and log files vary.
-    pub(crate) fn budget(self) -> usize {
+    /// Number that may remain: descriptors of idle connections and log files vary. Of a container whose
+    /// task containerd has lost remain its record and its task, its root file system (a mount, a snapshot),
+    /// and its sandbox (a record, a snapshot).
+    pub(crate) fn budget(self, lost_tasks: usize) -> usize {
         match self {
             Self::AgentDescriptors | Self::ContainerdDescriptors => 10,
+            Self::Mounts => lost_tasks,
+            Self::Sandboxes => 3 * lost_tasks,
+            Self::Snapshots => 2 * lost_tasks,
             _ => 0,
         }
     }
@@ -137,6 +145,17 @@ impl Counts {
         counts.insert(Kind::Networks, networks);
         Ok(Self(counts))
     }
+}
+
+/// Number of containers whose start was cut off when their task existed, from the log of containerd. It
+/// has lost these tasks: until it restarts, the containers can be neither stopped nor removed.
+pub(crate) fn lost_tasks(log: &str) -> usize {
+    let failed = log.lines().filter(|line| line.contains(TASK_LOST));
+    let ids = failed.filter_map(|line| {
+        let (_, rest) = line.split_once("StartContainer for \\\"")?;
+        rest.split_once('\\').map(|(id, _)| id)
+    });
+    ids.collect::<BTreeSet<_>>().len()
 }
 
 /// Sandbox ID and PID of the shims of an instance.
@@ -267,6 +286,27 @@ mod tests {
         assert_eq!(shim(&format!("{text} start")), None);
         assert_eq!(shim(&text.replace("chaos", "other")), None);
         assert_eq!(shim("/bin/sleep -id abc /tmp/windlass-chaos"), None);
+    }
+
+    #[test]
+    fn each_lost_task_is_counted_once() {
+        let failed = |id: &str, error: &str| {
+            format!(
+                "time=t level=error msg=\"StartContainer for \\\"{id}\\\" failed\" error=\"{error}\"\n"
+            )
+        };
+        let lost = "failed to start containerd task: failed to get task pid: context canceled";
+        let log = [
+            failed("a", lost),
+            failed("b", "failed to create shim task: context canceled"),
+            failed("c", lost),
+            failed("c", lost),
+            "time=t level=info msg=\"failed to get task pid\"\n".to_owned(),
+        ];
+        assert_eq!(lost_tasks(&log.concat()), 2);
+        assert_eq!(lost_tasks(""), 0);
+        assert_eq!(Kind::Sandboxes.budget(2), 6);
+        assert_eq!(Kind::Files.budget(2), 0);
     }
 
     #[test]

@@ -417,6 +417,8 @@ impl Run {
         }
         report.figure("faults skipped, for want of a target", self.skipped);
         report.figure("pods created or deleted during the run", self.generation);
+        let lost_tasks = self.lost_tasks();
+        report.figure("starts whose task containerd has lost", lost_tasks);
         let mut shown = Vec::new();
         {
             let record = lock(&self.record);
@@ -424,7 +426,7 @@ impl Run {
             report.count(
                 "container restarts not caused by the run",
                 of(Loss::Restart),
-                0,
+                lost_tasks,
             );
             report.count("Ready flips", of(Loss::ReadyFlip), 0);
             report.count(
@@ -467,7 +469,7 @@ impl Run {
         }
         for kind in Kind::ALL {
             let (count, names) = after.since(&self.before, kind);
-            let budget = self.budget(&after, kind);
+            let budget = self.budget(&after, kind, lost_tasks);
             if kind == Kind::Shims {
                 report.count(FORGOTTEN_SHIMS, count, budget);
                 continue;
@@ -513,9 +515,10 @@ impl Run {
         let end = Instant::now() + REMOVE_TIMEOUT;
         loop {
             let now = Counts::read(&self.fleet.containerd, &self.fleet.agent, &own).await?;
+            let lost_tasks = self.lost_tasks();
             let clean = Kind::ALL.into_iter().all(|kind| {
                 let (count, _) = now.since(&self.before, kind);
-                count <= self.budget(&now, kind)
+                count <= self.budget(&now, kind, lost_tasks)
             });
             if clean || Instant::now() > end {
                 return Ok(now);
@@ -526,15 +529,25 @@ impl Run {
 
     /// Number of objects of a kind that may remain. containerd seems to keep a connection to each shim
     /// that it has forgotten: it had 26 descriptors more with 27 of them.
-    fn budget(&self, remaining: &Counts, kind: Kind) -> usize {
+    fn budget(&self, remaining: &Counts, kind: Kind, lost_tasks: usize) -> usize {
+        let budget = kind.budget(lost_tasks);
         match kind {
             Kind::Shims => self.forgotten_shims(),
             Kind::ContainerdDescriptors => {
                 let (shims, _) = remaining.since(&self.before, Kind::Shims);
-                kind.budget() + shims.min(self.forgotten_shims())
+                budget + shims.min(self.forgotten_shims())
             }
-            _ => kind.budget(),
+            _ => budget,
         }
+    }
+
+    /// Number of starts whose task containerd has lost. Each costs a restart, because the next instance is
+    /// started beside it, and leaves what a restart of containerd removes (docs/RELIABILITY.md).
+    fn lost_tasks(&self) -> usize {
+        let log = std::fs::read_to_string(self.fleet.containerd.log_file());
+        log.as_deref()
+            .map(leftovers::lost_tasks)
+            .unwrap_or_default()
     }
 
     /// Number of shims that containerd may have forgotten.

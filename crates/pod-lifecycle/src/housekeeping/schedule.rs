@@ -74,6 +74,8 @@ pub struct CleanUp {
     pub workers_to_kill: BTreeSet<PodUid>,
     /// Scope of the removals that follow; `None` ends the round.
     pub finish: Option<Scope>,
+    /// The plan is not empty and not that of the round before: it is worth a line in the log.
+    pub is_new: bool,
 }
 
 impl fmt::Display for CleanUp {
@@ -104,10 +106,9 @@ pub struct HousekeepingSchedule {
     garbage_wanted: bool,
     /// Pods at the last update of the Burstable CPU weight.
     weighted: BTreeSet<PodUid>,
-    /// Dead pods of the last plan, whose collection has started.
-    dead: BTreeSet<PodUid>,
-    /// Orphaned pods of the last plan; their directories are removed next.
-    orphans: BTreeSet<PodUid>,
+    /// The last plan: the collection of its dead pods has started, and the directories of its
+    /// orphaned pods are removed next.
+    last: HousekeepingPlan,
 }
 
 impl HousekeepingSchedule {
@@ -140,22 +141,22 @@ impl HousekeepingSchedule {
 
     /// Returns the actions of a plan, without pods that became desired meanwhile.
     pub fn planned(&mut self, plan: &HousekeepingPlan, desired: &BTreeSet<PodUid>) -> CleanUp {
-        if *plan != HousekeepingPlan::default() {
+        let is_empty = *plan == HousekeepingPlan::default();
+        if !is_empty {
             self.event();
         }
-        let orphans = &plan.orphans_to_kill | &plan.dead_to_collect;
+        let last = std::mem::replace(&mut self.last, plan.clone());
         // a failed collection is retried once a minute; logs of a removed pod are collected now
-        self.garbage_wanted |=
-            !plan.dead_to_collect.is_subset(&self.dead) || !self.orphans.is_subset(&orphans);
-        let finish = Some(self.scope()).filter(|scope| scope.includes_disk());
-        self.dead.clone_from(&plan.dead_to_collect);
-        self.orphans = orphans;
+        self.garbage_wanted |= !plan.dead_to_collect.is_subset(&last.dead_to_collect)
+            || !orphans(&last).is_subset(&orphans(plan));
+        let finish = Some(self.scope_after(&last)).filter(|scope| scope.includes_disk());
         self.in_progress = finish.is_some();
         self.garbage_wanted &= finish.is_none();
         CleanUp {
             orphans_to_kill: &plan.orphans_to_kill - desired,
             workers_to_kill: &plan.workers_to_kill - desired,
             finish,
+            is_new: !is_empty && *plan != last,
         }
     }
 
@@ -165,12 +166,22 @@ impl HousekeepingSchedule {
     }
 
     fn scope(&self) -> Scope {
-        match (self.garbage_wanted, self.orphans.is_empty()) {
+        self.scope_after(&self.last)
+    }
+
+    /// Scope of a round after this plan.
+    fn scope_after(&self, last: &HousekeepingPlan) -> Scope {
+        match (self.garbage_wanted, orphans(last).is_empty()) {
             (true, _) => Scope::Garbage,
             (false, false) => Scope::Disk,
             (false, true) => Scope::Pods,
         }
     }
+}
+
+/// Orphaned pods of a plan.
+fn orphans(plan: &HousekeepingPlan) -> BTreeSet<PodUid> {
+    &plan.orphans_to_kill | &plan.dead_to_collect
 }
 
 #[cfg(test)]
@@ -327,6 +338,27 @@ mod tests {
             (Finished, ""),
             (Tick(""), "begin(pods)"),
         ]);
+    }
+
+    #[test]
+    fn plan_is_logged_when_it_changes() {
+        let mut rounds = HousekeepingSchedule::default();
+        let plan = |dead: &str| HousekeepingPlan {
+            dead_to_collect: set(dead),
+            ..HousekeepingPlan::default()
+        };
+        for (dead, is_new) in [
+            ("", false),
+            ("a", true),
+            // a sandbox that cannot be stopped is planned again and again
+            ("a", false),
+            ("a b", true),
+            ("", false),
+            ("a b", true),
+        ] {
+            let actions = rounds.planned(&plan(dead), &set(""));
+            assert_eq!(actions.is_new, is_new, "dead pods {dead:?}");
+        }
     }
 
     #[test]

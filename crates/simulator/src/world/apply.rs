@@ -125,7 +125,7 @@ impl World<'_> {
                 self.reboot(*down).await;
                 return false;
             }
-            Step::Calm => {
+            Step::Calm | Step::Converge(..) => {
                 self.end_faults().await;
                 for number in 0..crate::generate::CONFIGS {
                     if !self.has::<ConfigMap>(&pods::config_name(number)) {
@@ -133,7 +133,6 @@ impl World<'_> {
                     }
                 }
             }
-            Step::Converge(..) => {}
             Step::Respond(..)
             | Step::Api(..)
             | Step::Runtime(..)

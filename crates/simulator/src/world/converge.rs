@@ -11,6 +11,9 @@ use crate::step::{PodKind, parse_pod};
 
 /// Name of the invariant in violations.
 const NAME: &str = "liveness";
+/// Time after which the calls, requests and probes that were in progress when faults ended have ended.
+/// Before, a liveness probe that hangs can still fail, so a node that seems to have converged has not.
+const IN_PROGRESS: Duration = Duration::from_secs(10);
 /// Interval of checks while the node converges, and while it must remain converged.
 const INTERVAL: Duration = Duration::from_secs(5);
 
@@ -19,6 +22,7 @@ impl World<'_> {
     pub(crate) async fn converge(&mut self, within: Duration, steady: Duration) {
         let sentence = "Once faults end, the node reaches the desired state in time and keeps it.";
         let began = self.now();
+        self.advance(began + IN_PROGRESS).await;
         loop {
             let differences = self.differences();
             if self.is_over() || differences.is_empty() {
