@@ -33,9 +33,7 @@ use windlass_topology::CpuSet;
 use windlass_types::cri::LinuxResources;
 use windlass_types::{ContainerId, ObservedPod, Pod, PodExt, PodUid, SharedPod};
 
-use crate::allocation::{
-    Allocation, CallResult, MAX_WAIT, PluginCall, Step, is_ended, is_reallocated,
-};
+use crate::allocation::{Allocation, CallResult, MAX_WAIT, PluginCall, Step, is_reallocated};
 use crate::managers::Managers;
 use crate::measured::{Measured, count_alignment, create_alignments};
 use crate::ports::{DeviceEvent, StateFile, StateFiles};
@@ -80,7 +78,7 @@ pub struct ContainerManagerDeps {
 /// The ContainerManager actor.
 #[derive(Debug)]
 pub struct ContainerManager {
-    deps: ContainerManagerDeps,
+    pub(crate) deps: ContainerManagerDeps,
     published: watch::Sender<Arc<Managers>>,
     /// In order of arrival.
     allocations: Vec<Allocation>,
@@ -95,10 +93,12 @@ pub struct ContainerManager {
     measured: Measured,
     started: Instant,
     /// Pods whose allocation has begun and whose worker has not published a status.
-    starting: BTreeSet<PodUid>,
+    pub(crate) starting: BTreeSet<PodUid>,
+    /// Pods whose resources are released once the runtime shows that they have ended.
+    pub(crate) ending: BTreeSet<PodUid>,
     /// Timer of the next grace period that ends.
     removal: Option<SpawnHandle>,
-    completions: CompletionSender<Completion>,
+    pub(crate) completions: CompletionSender<Completion>,
     streams: Option<(Streams, Completions<Completion>)>,
 }
 
@@ -122,8 +122,9 @@ struct Streams {
 
 /// What a task of the actor reports.
 #[derive(Debug)]
-enum Completion {
+pub(crate) enum Completion {
     Observed(PodUid, u64, Option<Arc<ObservedPod>>),
+    EndObserved(PodUid, Option<Arc<ObservedPod>>),
     Called(PodUid, u64, CallResult),
     Slow(PodUid, u64),
     Written(u64, Result<BTreeMap<StateFile, String>, String>),
@@ -154,6 +155,7 @@ impl ContainerManager {
             measured: Measured::default(),
             started: Instant::now(),
             starting: BTreeSet::new(),
+            ending: BTreeSet::new(),
             removal: None,
             completions: completion_sender,
             streams: Some((Streams { requests, events }, completions)),
@@ -168,9 +170,7 @@ impl ContainerManager {
     fn request(&mut self, uid: PodUid, request: AllocateResources, ctx: &mut Context<Self>) {
         if request.release {
             self.forget(&uid);
-            if self.is_ended(&uid) {
-                self.release(std::slice::from_ref(&uid));
-            }
+            self.release_ended([uid.clone()]);
         }
         let Some(pod) = request.pod else {
             return;
@@ -353,7 +353,7 @@ impl ContainerManager {
 
     /// Publishes a copy of the managers, from which the state files are written; returns the version
     /// of the change.
-    fn changed(&mut self) -> u64 {
+    pub(crate) fn changed(&mut self) -> u64 {
         let resources = self.deps.managers.plugin_resources(self.now());
         let resources = PluginResourceUpdate(Arc::new(resources));
         let published = &self.deps.plugin_resources;
@@ -474,26 +474,6 @@ impl ContainerManager {
         self.starting.remove(uid);
     }
 
-    /// True if no container of the pod can run.
-    fn is_ended(&self, uid: &PodUid) -> bool {
-        let published = self.deps.status_store.get(uid).filter(|it| it.has_worker);
-        let observed = self.deps.pleg.cache.get(uid);
-        let is_starting = self.starting.contains(uid);
-        is_ended(published.as_ref(), is_starting, observed.as_deref())
-    }
-
-    /// Frees what pods have.
-    fn release(&mut self, uids: &[PodUid]) {
-        let mut had = false;
-        for uid in uids {
-            had |= self.deps.managers.release(uid);
-        }
-        if had {
-            self.changed();
-            self.update_all_cpus();
-        }
-    }
-
     /// Handles changed pods: those that have ended release their resources, started containers free
     /// those of the init containers before, and their CPUs are checked.
     fn pods_changed(&mut self, change: StatusChange, ctx: &mut Context<Self>) {
@@ -516,15 +496,13 @@ impl ContainerManager {
         }
         let changed = published.iter().map(|entry| entry.pod.uid());
         let changed: Vec<PodUid> = changed.chain(change.removed).collect();
-        let mut ended = changed.clone();
-        ended.retain(|uid| owners.contains(uid) && self.is_ended(uid));
-        for uid in &ended {
+        let ended = changed.iter().filter(|uid| owners.contains(*uid));
+        for uid in self.release_ended(ended.cloned()) {
             // the allocation of the next pod with its UID has not begun
             self.allocations
-                .retain(|it| it.uid() != *uid || !it.has_begun());
-            self.unsaved.remove(uid);
+                .retain(|it| it.uid() != uid || !it.has_begun());
+            self.unsaved.remove(&uid);
         }
-        self.release(&ended);
         // the next pods with their UIDs
         let has_next = |uid: &PodUid| {
             let mut all = self.allocations.iter();
@@ -555,7 +533,7 @@ impl ContainerManager {
     }
 
     /// Brings all running containers to their CPUs.
-    fn update_all_cpus(&mut self) {
+    pub(crate) fn update_all_cpus(&mut self) {
         if !self.deps.managers.cpus.is_static() {
             return;
         }
@@ -775,6 +753,7 @@ impl StreamHandler<Delivery<Completion>> for ContainerManager {
     fn handle(&mut self, delivery: Delivery<Completion>, ctx: &mut Context<Self>) {
         delivery.open(|completion| match completion {
             Completion::Observed(uid, id, pod) => self.observed(&uid, id, pod, ctx),
+            Completion::EndObserved(uid, pod) => self.end_observed(&uid, pod),
             Completion::Called(uid, id, result) => self.called(&uid, id, result, ctx),
             Completion::Slow(uid, id) => {
                 let mut all = self.allocations.iter();

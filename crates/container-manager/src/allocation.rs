@@ -319,19 +319,35 @@ impl Allocation {
     }
 }
 
-/// True if the resources of a pod are released: none of its containers can run. `published` is the
-/// status entry of its worker, `None` without a worker. A pod that is starting has resources, and no
-/// worker yet: what ends is the previous pod with its UID.
-pub(crate) fn is_ended(
+/// Whether the containers of a pod can run, on which its resources depend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// They can run.
+    Open,
+    /// None can run: the resources are released.
+    Ended,
+    /// Not known: the runtime may not have listed its pods in this agent run.
+    Unknown,
+}
+
+/// Whether the containers of a pod can run. `published` is the status entry of its worker, `None`
+/// without a worker. A pod that is starting has resources, and no worker yet: what ends is the
+/// previous pod with its UID.
+pub(crate) fn end_of(
     published: Option<&PodStatusEntry>,
     is_starting: bool,
     observed: Option<&ObservedPod>,
-) -> bool {
-    let can_run = match published {
-        Some(entry) => entry.is_active(),
-        None => observed.is_some_and(ObservedPod::is_alive),
+) -> End {
+    let can_run = match (published, observed) {
+        _ if is_starting => true,
+        (Some(entry), _) => entry.is_active(),
+        (None, Some(observed)) => observed.is_alive(),
+        (None, None) => return End::Unknown,
     };
-    !is_starting && !can_run
+    match can_run {
+        true => End::Open,
+        false => End::Ended,
+    }
 }
 
 /// True if devices are allocated to a running pod that has none, because their state file was lost

@@ -43,6 +43,7 @@ mod allocation;
 mod files;
 mod managers;
 mod measured;
+mod releases;
 mod resources;
 mod shared_pool;
 mod state_writes;

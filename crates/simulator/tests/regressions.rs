@@ -325,3 +325,48 @@ fn node_converges_after_the_last_hung_probe() {
 ",
     );
 }
+
+/// From seed 12000170: the clock is set back while a status update waits for its retry.
+#[test]
+fn status_update_is_retried_after_the_clock_is_set_back() {
+    check(
+        "windlass-sim 1 12000170 liveness 155.699
+0.013 create device-7
+0.249 api 409 status 89.450
+0.262 pressure memory 5.128
+5.650 clock -3600
+5.661 create sidecar-9
+",
+    );
+}
+
+/// From seed 12000388: the runtime does not respond when an owner of a device is removed.
+#[test]
+fn device_of_an_unobserved_pod_is_not_released() {
+    check(
+        "windlass-sim 1 12000388 liveness 264.169
+0.015 create device-14
+0.204 runtime-restart 819.649
+0.214 kill 1.513
+5.478 delete device-14 0
+5.489 create device-16
+262.872 calm
+",
+    );
+}
+
+/// From seed 12100210: a pod is resized beyond the node before the agent knows it.
+#[test]
+fn pod_resized_before_its_admission_may_be_rejected() {
+    check(
+        "windlass-sim 1 12100210 liveness 2590.770
+1757.914 create sized-2
+1818.228 resize sized-2 900000
+1887.847 kill-at 74 before 0.001
+1912.809 api 410 pods 215.558
+1989.740 create sized-18
+1989.758 resize sized-18 900000
+1989.770 converge 600.000 300.000
+",
+    );
+}

@@ -189,23 +189,28 @@ fn managers_reject_before_other_checks_and_no_running_pod() {
 
 #[test]
 fn resources_are_released_when_no_container_can_run() {
+    let (alive, dead) = (Some(true), Some(false));
     // (published by a worker, starting, observed alive)
     for (case, expected) in [
-        (("", false, false), true),
-        (("", false, true), false),
-        (("", true, false), false),
-        (("syncs", false, false), false),
-        (("terminating", false, false), false),
-        (("terminated", false, false), true),
+        (("", false, dead), End::Ended),
+        (("", false, alive), End::Open),
+        (("", true, dead), End::Open),
+        (("", true, None), End::Open),
+        // a pod of the previous agent run, while the runtime does not respond
+        (("", false, None), End::Unknown),
+        (("syncs", false, dead), End::Open),
+        (("terminating", false, dead), End::Open),
+        (("terminated", false, dead), End::Ended),
+        (("terminated", false, None), End::Ended),
         // the cache may be older than the worker's own inspection
-        (("terminated", false, true), true),
+        (("terminated", false, alive), End::Ended),
         // of the previous pod with this UID
-        (("terminated", true, false), false),
+        (("terminated", true, dead), End::Open),
     ] {
         let (published, is_starting, is_alive) = case;
-        let observed = observed(is_alive);
-        let is_ended = is_ended(entry(published).as_ref(), is_starting, Some(&observed));
-        assert_eq!(is_ended, expected, "{case:?}");
+        let observed = is_alive.map(observed);
+        let end = end_of(entry(published).as_ref(), is_starting, observed.as_ref());
+        assert_eq!(end, expected, "{case:?}");
     }
 }
 

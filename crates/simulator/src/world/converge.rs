@@ -109,6 +109,8 @@ impl World<'_> {
             PodKind::Crash => phase(pod) == "Running" || is_evicted,
             // without a device in time it is rejected
             PodKind::Device => is_ready(pod) || phase(pod) == "Failed",
+            // the agent may know it only after a resize beyond the node
+            PodKind::Sized if reason(pod) == "OutOfcpu" => ended,
             _ => is_ready(pod) || is_evicted,
         };
         if !expected {

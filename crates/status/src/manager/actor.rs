@@ -109,6 +109,7 @@ impl StatusManager {
         handle: impl FnOnce(&mut PodMachines, Timestamp),
     ) {
         let now = self.deps.clock.now();
+        self.machines.observe_clock(now);
         handle(&mut self.machines, now);
         while let Some((key, request)) = self.machines.take(now) {
             self.send(key, request);

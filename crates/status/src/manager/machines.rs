@@ -61,9 +61,21 @@ pub(super) struct PodMachines {
     unfinished: BTreeSet<PodUid>,
     /// The last request found the API server unreachable.
     unreachable: bool,
+    /// Time of the last input.
+    last_input: Timestamp,
 }
 
 impl PodMachines {
+    /// Records the time of an input. If the clock was set back, all waits are decided again: their
+    /// ends may be far ahead now, and a timer is armed for the next one only.
+    pub(super) fn observe_clock(&mut self, now: Timestamp) {
+        if now < std::mem::replace(&mut self.last_input, now) {
+            for key in self.keys(|machine| machine.wake.is_some()) {
+                self.handle(key, Input::Tick, now);
+            }
+        }
+    }
+
     /// Handles changes of the pod status store.
     pub(super) fn store_changed(&mut self, change: StatusChange, now: Timestamp) {
         for entry in change.changed {
@@ -171,12 +183,7 @@ impl PodMachines {
 
     /// Handles the timer.
     pub(super) fn tick(&mut self, now: Timestamp) {
-        let mut chosen = self.keys(|machine| machine.wake.is_some_and(|at| at <= now));
-        if chosen.is_empty() {
-            // the clock was set back while the timer ran
-            chosen = self.keys(|machine| machine.wake.is_some());
-        }
-        for key in chosen {
+        for key in self.keys(|machine| machine.wake.is_some_and(|at| at <= now)) {
             self.handle(key, Input::Tick, now);
         }
     }
