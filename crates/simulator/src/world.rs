@@ -212,6 +212,7 @@ impl<'a> World<'a> {
 
     /// Ends all faults now, and starts the agent if that is due.
     async fn end_faults(&mut self) {
+        self.sim.cancel_kill();
         let due = std::mem::take(&mut self.due);
         for entry in due.into_values() {
             if let Due::End(fault, end) = entry {

@@ -370,3 +370,42 @@ fn pod_resized_before_its_admission_may_be_rejected() {
 ",
     );
 }
+
+/// From seed 13000002: an armed kill is a fault, too, and ends when faults end.
+#[test]
+fn armed_kill_ends_with_the_faults() {
+    check(
+        "windlass-sim 1 13000002 liveness 601.062
+0.017 api silent-watches any 0.001
+0.032 create host-12
+0.049 kill-at 86 after 694.897
+0.062 converge 600.000 300.000
+",
+    );
+}
+
+/// From seed 13000172: a request of a killed agent takes effect after one of the next agent run.
+#[test]
+fn restart_count_of_a_late_request_may_be_lower() {
+    check(
+        "windlass-sim 1 13000172 liveness 34.145
+0.013 api slow any 30.532
+22.999 create secret-22
+30.336 reboot 0.245
+",
+    );
+}
+
+/// From seed 13000087: an eviction that waits for the runtime is not in the status.
+#[test]
+fn evicted_pod_is_not_probed_while_the_runtime_is_down() {
+    check(
+        "windlass-sim 1 13000087 liveness 580.423
+0.013 create live-1
+0.030 runtime slow run-sandbox 70.265
+0.047 reboot 39.292
+562.625 runtime-restart 13.650
+569.423 pressure memory 0.926
+",
+    );
+}

@@ -548,6 +548,13 @@ impl NodeSim {
         }
     }
 
+    /// Cancels [`Self::kill_agent_at`] unless it has taken effect.
+    pub fn cancel_kill(&self) {
+        if let Some(instance) = &self.agent {
+            instance.fence.disarm();
+        }
+    }
+
     /// Waits until [`Self::kill_agent_at`] has taken effect; call [`Self::kill_agent`] then.
     pub async fn agent_killed(&self) {
         match &self.agent {

@@ -255,9 +255,15 @@ impl ProbesOnTime {
         // a liveness probe that failed is on hold until the container is replaced, as upstream
         let may_be_on_hold = facts.kind == Some(PodKind::Live)
             && facts.harmed.is_some_and(|at| at >= container.started);
-        let Some(agent) = view.agent_since.filter(|_| !may_be_on_hold) else {
+        // an eviction that waits for the runtime is not in the status
+        let is_short = view.pressure.is_some_and(|at| at >= container.started);
+        let may_be_evicted = is_short && !facts.is_ready();
+        let Some(agent) = view.agent_since else {
             return Ok(());
         };
+        if may_be_on_hold || may_be_evicted {
+            return Ok(());
+        }
         let last = self.0.get(ip).copied().unwrap_or_default();
         // probes that have begun continue whatever happens; before, the runtime may report nothing
         let has_begun = last >= container.started.max(agent);

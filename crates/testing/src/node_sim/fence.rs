@@ -77,6 +77,11 @@ impl Fence {
         *self.armed() = Some((at, moment));
     }
 
+    /// Cancels a kill that has not taken effect.
+    pub(super) fn disarm(&self) {
+        *self.armed() = None;
+    }
+
     /// Waits until an armed kill takes effect.
     pub(super) async fn killed(&self) {
         self.state.killed.notified().await;
