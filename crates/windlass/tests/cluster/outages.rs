@@ -89,6 +89,10 @@ async fn down_while_pods_change(env: &mut TestEnv) {
         main_status(&after)["containerID"],
         main_status(&steady)["containerID"]
     );
+    // the API server is reachable again
+    env.create(&pod("afterwards", HOLD, json!({}))).await;
+    env.pod_ready("afterwards").await;
+    // it records a request after its response, so these are complete only now
     if let Some(api) = env.cluster.fake() {
         for (name, count) in [("crashes", 1), ("ends", 1), ("steady", 0)] {
             let path = format!("/api/v1/namespaces/default/pods/{name}/status");
@@ -99,7 +103,4 @@ async fn down_while_pods_change(env: &mut TestEnv) {
             assert_eq!(patches.len(), count, "{name} caught up in: {patches:?}");
         }
     }
-    // the API server is reachable again
-    env.create(&pod("afterwards", HOLD, json!({}))).await;
-    env.pod_ready("afterwards").await;
 }
