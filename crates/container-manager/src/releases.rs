@@ -43,6 +43,7 @@ impl ContainerManager {
         end_of(published.as_ref(), is_starting, observed.as_deref())
     }
 
+    /// Waits for the first relist, which has no deadline; one task for each pod.
     fn observe_end(&mut self, uid: PodUid) {
         if !self.ending.insert(uid.clone()) {
             return;
